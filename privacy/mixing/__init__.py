@@ -1,0 +1,24 @@
+"""Strategies for mixing public data into private training: one a file, one interface."""
+
+from privacy.mixing.base import (
+    MixingStrategy,
+    Neighbours,
+    PublicData,
+    build,
+    register,
+    registry,
+)
+from privacy.mixing.inside_clip import InsideClip
+from privacy.mixing.warm_start import WarmStart, fit_public
+
+__all__ = [
+    "InsideClip",
+    "MixingStrategy",
+    "Neighbours",
+    "PublicData",
+    "WarmStart",
+    "build",
+    "fit_public",
+    "register",
+    "registry",
+]

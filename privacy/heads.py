@@ -1,0 +1,69 @@
+"""Heads: the trainable part on top of frozen embeddings, checked before budget is reserved.
+
+A head maps (…, d) features to (…, K) logits and must treat every record by itself: layers with
+statistics over the batch (batch normalisation) couple records and are refused, since a unit's
+gradient would then depend on other units and its sensitivity would have no bound.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import cast
+
+from opacus.validators import ModuleValidator
+from torch import nn
+
+from privacy.errors import PlanError
+
+
+def build_head(spec: str, *, feature_dimension: int, classes: int) -> nn.Module:
+    """A fresh head with zero or factory-given weights.
+
+    Args:
+        spec: ``linear``, or ``package.module:factory`` where ``factory(d, K)`` returns a module.
+        feature_dimension: d ≥ 1.
+        classes: K ≥ 2.
+
+    Raises:
+        PlanError: The factory cannot be found, or the module couples records.
+    """
+    if spec == "linear":
+        linear = nn.Linear(feature_dimension, classes)
+        nn.init.zeros_(linear.weight)
+        nn.init.zeros_(linear.bias)
+        return linear
+    module_name, _, attribute = spec.partition(":")
+    if not attribute:
+        raise PlanError(
+            f"head must be 'linear' or 'package.module:factory'; got {spec!r}. Set training.head."
+        )
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise PlanError(f"head {spec!r} cannot be loaded: {error}. Set training.head.") from None
+    head = cast("nn.Module", factory(feature_dimension, classes))
+    check_head(head)
+    return head
+
+
+def check_head(head: nn.Module) -> None:
+    """Refuse a module whose layers couple records or have no per-sample gradient.
+
+    Raises:
+        PlanError: Naming the layers and the replacement.
+    """
+    head.train()
+    problems = ModuleValidator.validate(head, strict=False)
+    if problems:
+        layers = [
+            f"{name} ({type(layer).__name__})"
+            for name, layer in head.named_modules()
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm)  # noqa: SLF001 - its public base
+        ]
+        named = ", ".join(layers) if layers else "; ".join(str(p) for p in problems)
+        raise PlanError(
+            f"head has layers that couple records or cannot be clipped per record: {named}. Use "
+            "GroupNorm or LayerNorm in place of BatchNorm."
+        )
+    if not any(p.requires_grad for p in head.parameters()):
+        raise PlanError("head has no trainable parameter. Set training.head to another factory.")

@@ -1,0 +1,268 @@
+"""Level 1, language: which language a document is in, and whether it is one the profile wants.
+
+The writing system decides first, since it is certain and free: kana is Japanese, Hangul Korean,
+Greek Greek, and a Cyrillic text is not English whatever else it is. Latin text with plenty of
+English function words is English. langdetect arbitrates the rest, seeded before every call.
+
+Guarantees: a pure function of one record; the same answer in every worker; ``und`` where there is
+nothing to go by, never an exception. They stop at languages langdetect does not know (55 of them)
+and at Latin text of fewer than three words, which is ``und`` on purpose.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from langdetect import PROFILES_DIRECTORY, DetectorFactory, LangDetectException
+
+from tasks.cleaning.base import Cleaner, Document, Drop, OptionError
+
+UNDETERMINED = "und"
+MIXED = "mixed_language"
+
+# Start of each range of letters and its script; "" ends a range.
+_RANGES = (
+    (0x0000, "Latin"), (0x0370, "Greek"), (0x0400, "Cyrillic"), (0x0530, "Armenian"),
+    (0x0590, "Hebrew"), (0x0600, "Arabic"), (0x0780, ""), (0x0900, "Devanagari"),
+    (0x0980, "Bengali"), (0x0A00, "Gurmukhi"), (0x0A80, "Gujarati"), (0x0B00, "Oriya"),
+    (0x0B80, "Tamil"), (0x0C00, "Telugu"), (0x0C80, "Kannada"), (0x0D00, "Malayalam"),
+    (0x0D80, "Sinhala"), (0x0E00, "Thai"), (0x0E80, "Lao"), (0x0F00, "Tibetan"),
+    (0x1000, "Myanmar"), (0x10A0, "Georgian"), (0x1100, "Hangul"), (0x1200, "Ethiopic"),
+    (0x13A0, ""), (0x1780, "Khmer"), (0x1800, ""), (0x1E00, "Latin"), (0x1F00, "Greek"),
+    (0x2000, ""), (0x2C60, "Latin"), (0x2C80, ""), (0x3005, "Han"), (0x3041, "Kana"),
+    (0x3100, ""), (0x3130, "Hangul"), (0x3190, ""), (0x31F0, "Kana"), (0x3200, ""),
+    (0x3400, "Han"), (0xA000, ""), (0xA640, "Cyrillic"), (0xA6A0, ""), (0xA720, "Latin"),
+    (0xA800, ""), (0xAC00, "Hangul"), (0xD7B0, ""), (0xF900, "Han"), (0xFB00, "Latin"),
+    (0xFB13, ""), (0xFB1D, "Hebrew"), (0xFB50, "Arabic"), (0xFE00, ""), (0xFE70, "Arabic"),
+    (0xFEFF, ""), (0xFF21, "Latin"), (0xFF5B, ""), (0xFF66, "Kana"), (0xFFA0, ""),
+    (0x20000, "Han"), (0x32000, ""),
+)  # fmt: skip
+_STARTS = [start for start, _ in _RANGES]
+_SCRIPTS = [script for _, script in _RANGES]
+
+# Scripts that one written language (nearly) owns.
+_OWNER = {
+    "Greek": "el", "Armenian": "hy", "Hebrew": "he", "Bengali": "bn", "Gurmukhi": "pa",
+    "Gujarati": "gu", "Oriya": "or", "Tamil": "ta", "Telugu": "te", "Kannada": "kn",
+    "Malayalam": "ml", "Sinhala": "si", "Thai": "th", "Lao": "lo", "Tibetan": "bo",
+    "Myanmar": "my", "Georgian": "ka", "Hangul": "ko", "Ethiopic": "am", "Khmer": "km",
+    "Kana": "ja", "Han": "zh",
+}  # fmt: skip
+# Scripts that several languages share: what langdetect may answer, most likely first.
+_SHARED = {
+    "Cyrillic": ("ru", "uk", "bg", "mk"),
+    "Arabic": ("ar", "fa", "ur"),
+    "Devanagari": ("hi", "mr", "ne"),
+}
+# One ideograph or syllable says about as much as this many letters of an alphabet.
+_WEIGHT = {"Han": 2.5, "Kana": 1.5, "Hangul": 2.0}
+
+# Function words that tell a language from its neighbours; words two of these share are left out.
+_FUNCTION_WORDS = {
+    "en": (
+        "the of and to that it with for this but you are have be from they which would there "
+        "their been than what who were when your has his her my not as by or an if we at she "
+        "its more into only just very about out could these those because while how i is it's "
+        "don't isn't doesn't can't i'm does every never himself should too all no so will"
+    ),
+    "de": (
+        "der das und ist nicht ein eine mit dem den sich auf auch als für wird aber einen "
+        "einer eines über oder noch nach bei wie zum zur dass wenn ich wir sie es sind im von "
+        "dagegen schuld durch kein keine sehr"
+    ),
+    "fr": (
+        "le les et est une dans qui pour pas sur avec au du ce cette sont plus mais il elle "
+        "nous vous aux ses ont été même très comme ou où leur être c'est n'est l'on"
+    ),
+    "es": (
+        "el los las y es una por con del se lo pero su más como está muy sin sobre este esta "
+        "también hay ser son fue yo ha cuando donde porque"
+    ),
+    "it": (
+        "il di che è gli della dei nel alla sono più anche questo questa ma si delle nella ha "
+        "dal degli perché come essere molto"
+    ),
+    "pt": (
+        "o os um uma em não da dos das mas ao seu sua mais são também pelo pela muito você "
+        "isso foi já ele ela é"
+    ),
+    "nl": (
+        "het een en van niet zijn dat te voor met aan er maar om ook naar dan nog wordt bij "
+        "uit deze geen worden heeft"
+    ),
+}
+_LANGUAGES_OF_WORD: dict[str, list[str]] = {}
+for _language, _words in _FUNCTION_WORDS.items():
+    for _entry in _words.split():
+        _LANGUAGES_OF_WORD.setdefault(_entry, []).append(_language)
+_LANGUAGE_OF_WORD = {
+    word: owners[0] for word, owners in _LANGUAGES_OF_WORD.items() if len(owners) == 1
+}
+
+_NOT_LANGUAGE = re.compile(r"(?:https?://|www\.)\S+|\S+@\S+|[@#]\w+", re.IGNORECASE)
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*")
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|\n+")
+_CHARACTERS = 1_000  # enough for any detector, and it bounds the work on a long document
+
+_lock = threading.Lock()
+_factory: list[DetectorFactory] = []
+
+
+def scripts(text: str) -> Counter[str]:
+    """Return the letters of a text by script, weighted by how much one of them says."""
+    found: Counter[str] = Counter()
+    for character, times in Counter(text).items():
+        if character.isalpha():
+            script = _SCRIPTS[bisect_right(_STARTS, ord(character)) - 1]
+            if script:
+                found[script] += times
+    for script, weight in _WEIGHT.items():
+        if script in found:
+            found[script] = round(found[script] * weight)
+    return found
+
+
+def _arbitrate(text: str, allowed: Sequence[str] = ()) -> str:
+    """Return langdetect's answer, among the allowed ones when some are given."""
+    detector = _profiles().create()
+    detector.seed = 0  # each call has a generator of its own: the answer depends on the text alone
+    if allowed:
+        detector.set_prior_map(dict.fromkeys(allowed, 1.0))
+    # langdetect knows no upper-case n-grams for most languages: a shout looks like nothing known.
+    detector.append(text.lower() if text.isupper() else text)
+    try:
+        ranked = detector.get_probabilities()
+    except LangDetectException:
+        ranked = []
+    return ranked[0].lang.partition("-")[0] if ranked else UNDETERMINED
+
+
+def _profiles() -> DetectorFactory:
+    with _lock:
+        if not _factory:
+            # By sorted name: langdetect itself takes them as the file system lists them, and the
+            # order decides how its sums round.
+            paths = sorted(Path(PROFILES_DIRECTORY).iterdir())
+            factory = DetectorFactory()
+            factory.load_json_profile(
+                [path.read_text("utf-8") for path in paths if path.is_file()]
+            )
+            _factory.append(factory)
+        return _factory[0]
+
+
+def _votes(words: Sequence[str]) -> Counter[str]:
+    votes: Counter[str] = Counter()
+    for word in words:
+        language = _LANGUAGE_OF_WORD.get(word.replace("\u2019", "'"))
+        if language:
+            votes[language] += 1
+    return votes
+
+
+def _sure(words: Sequence[str]) -> str:
+    """Return the language that the function words leave no doubt about, or nothing."""
+    ranked = _votes(words).most_common(2)
+    if not ranked:
+        return ""
+    language, hits = ranked[0]
+    second = ranked[1][1] if len(ranked) > 1 else 0
+    return language if hits >= 3 and hits >= 0.18 * len(words) and hits > 3 * second else ""
+
+
+def _latin(text: str) -> str:
+    words = _WORD.findall(text.lower())
+    sure = _sure(words)
+    if sure == "en":  # the other lists are short of their neighbours: Catalan, Danish, Galician
+        return sure
+    if len(words) < 3 or sum(map(len, words)) < 12:
+        return UNDETERMINED
+    return _arbitrate(text)
+
+
+def identify(text: str) -> str:
+    """Return the ISO 639-1 code of the language most of a text is in, or ``und``.
+
+    Args:
+        text: Any string; its first thousand characters are looked at.
+    """
+    text = _NOT_LANGUAGE.sub(" ", text[:_CHARACTERS])
+    if text.isascii():
+        return _latin(text)
+    found = scripts(text)
+    if not found:
+        return UNDETERMINED
+    script, weight = found.most_common(1)[0]
+    if script in ("Han", "Kana"):
+        # Japanese writes with both; a Chinese text quotes a kana or two at most.
+        return "ja" if found["Kana"] > 0.1 * (found["Han"] + found["Kana"]) else "zh"
+    if weight < 3:
+        return UNDETERMINED
+    if script in _OWNER:
+        return _OWNER[script]
+    if script in _SHARED:
+        return _arbitrate(text, _SHARED[script])
+    return _latin(text)
+
+
+def languages_in(text: str) -> list[str]:
+    """Return the languages that each hold a good part of a text, the largest first.
+
+    Evidence is counted by sentence: function words for languages in Latin letters, the script for
+    others. One foreign quotation or product name is not a second language.
+    """
+    parts: Counter[str] = Counter()
+    for sentence in _SENTENCE.split(_NOT_LANGUAGE.sub(" ", text[: 4 * _CHARACTERS])):
+        words = _WORD.findall(sentence.lower())
+        if not words:
+            continue
+        language = _sure(words)
+        if not language and not sentence.isascii():
+            script, weight = (scripts(sentence).most_common(1) or [("", 0)])[0]
+            if script in ("Han", "Kana"):
+                language = identify(sentence)
+            elif script != "Latin" and weight >= 8:
+                language = _OWNER.get(script) or script
+        if language:
+            parts[language] += sum(map(len, words))
+    total = sum(parts.values())
+    return [language for language, size in parts.most_common() if size >= 0.25 * total]
+
+
+class Language(Cleaner):
+    """Labels a document with its language and drops those the profile does not ask for."""
+
+    name = "language"
+    level = "text"
+    record_local = True
+    reasons = ("language_undetermined", "other_language")
+    requires = ("langdetect",)
+
+    def __init__(self, *, languages: Sequence[str] = ("en",)) -> None:
+        if isinstance(languages, str) or not all(re.fullmatch("[a-z]{2,3}", c) for c in languages):
+            msg = (
+                f"language.languages must be a list of ISO 639-1 codes; got {languages!r}. "
+                "Write [en] or [en, de]; an empty list keeps every language."
+            )
+            raise OptionError(msg)
+        self._languages = frozenset(languages)
+
+    def clean(self, document: Document) -> Document | Drop:
+        """Return the document with its language and, where there are two, the flag."""
+        language = identify(document.text)
+        if language == UNDETERMINED:
+            return Drop("language_undetermined")
+        several = languages_in(document.text)
+        mixed = len(several) > 1
+        if self._languages and language not in self._languages:
+            return Drop("other_language", detail=language)
+        flags = document.flags
+        if mixed and MIXED not in flags:
+            flags = (*flags, MIXED)
+        return replace(document, language=language, flags=flags)
