@@ -39,8 +39,7 @@ from importlib.metadata import version
 from typing import Any
 
 import dp_accounting
-from dp_accounting import DpEvent as Event
-from dp_accounting import pld, rdp
+from dp_accounting import DpEvent, pld, rdp
 
 from privacy.errors import PlanError, PrivacyError, UnsupportedMechanism, check_positive
 
@@ -54,7 +53,7 @@ ACCOUNTANT = f"dp-accounting {version('dp-accounting')}"
 """Stored with every charge, so that a later reader knows which code priced it."""
 
 
-def dpsgd_event(*, noise_multiplier: float, sample_rate: float, steps: int) -> Event:
+def dpsgd_event(*, noise_multiplier: float, sample_rate: float, steps: int) -> DpEvent:
     """The event of `steps` Poisson-sampled Gaussian steps.
 
     Args:
@@ -76,13 +75,13 @@ def dpsgd_event(*, noise_multiplier: float, sample_rate: float, steps: int) -> E
     return dp_accounting.SelfComposedDpEvent(sampled, steps)
 
 
-def gaussian_event(*, noise_multiplier: float) -> Event:
+def gaussian_event(*, noise_multiplier: float) -> DpEvent:
     """The event of one (continuous or discrete) Gaussian release; σ over the L2 sensitivity."""
     check_positive("noise_multiplier", noise_multiplier, remedy="Calibrate it to an epsilon.")
     return dp_accounting.GaussianDpEvent(noise_multiplier)
 
 
-def event_to_json(event: Event) -> dict[str, Any]:
+def event_to_json(event: DpEvent) -> dict[str, Any]:
     """Serialise an event (schema 1). Inverse of `event_from_json`.
 
     Raises:
@@ -110,7 +109,7 @@ def event_to_json(event: Event) -> dict[str, Any]:
     )
 
 
-def event_from_json(value: Mapping[str, Any]) -> Event:
+def event_from_json(value: Mapping[str, Any]) -> DpEvent:
     """Rebuild an event; every number is checked again, since the file may have been edited."""
     kind = value.get("kind")
     if kind == "gaussian":
@@ -132,21 +131,23 @@ def event_from_json(value: Mapping[str, Any]) -> Event:
     raise UnsupportedMechanism(f"mechanism kind {kind!r} is unknown to this version.")
 
 
-def pld_epsilon(event: Event, *, delta: float) -> float:
+def pld_epsilon(event: DpEvent, *, delta: float) -> float:
     """Tight ε of one pre-fixed event at `delta`, rounded up to 1e-6."""
     accountant = pld.PLDAccountant()
     _require_support(accountant, event)
     return _ceil(_finite(accountant.compose(event).get_epsilon(delta)), 6)
 
 
-def rdp_epsilon(event: Event, *, delta: float) -> float:
+def rdp_epsilon(event: DpEvent, *, delta: float) -> float:
     """Upper bound on ε by Rényi composition over dp_accounting's default orders."""
     accountant = rdp.RdpAccountant()
     _require_support(accountant, event)
     return _finite(accountant.compose(event).get_epsilon(delta))
 
 
-def calibrate_noise(make_event: Callable[[float], Event], *, epsilon: float, delta: float) -> float:
+def calibrate_noise(
+    make_event: Callable[[float], DpEvent], *, epsilon: float, delta: float
+) -> float:
     """Smallest noise multiplier (4 significant digits, rounded up) with PLD ε ≤ `epsilon`.
 
     The result is re-accounted after rounding: it never exceeds the target.
@@ -181,7 +182,7 @@ def calibrate_noise(make_event: Callable[[float], Event], *, epsilon: float, del
     return sigma
 
 
-def renyi_divergence(event: Event, order: int) -> float:
+def renyi_divergence(event: DpEvent, order: int) -> float:
     """Upper bound on the Rényi divergence of integer order ≥ 2, both directions, in nats.
 
     Gaussian: α/(2σ²). Poisson-sampled Gaussian: the binomial sum of Mironov, Talwar and Zhang
@@ -251,7 +252,7 @@ class RenyiFilter:
             math.floor((self.epsilon + self._slack(a)) * UNITS_PER_NAT) for a in self.orders
         )
 
-    def costs(self, event: Event) -> tuple[int, ...]:
+    def costs(self, event: DpEvent) -> tuple[int, ...]:
         """Cost at each order, in units, rounded up; at least 1."""
         return tuple(
             max(1, math.ceil(_finite(renyi_divergence(event, a)) * UNITS_PER_NAT))
@@ -274,7 +275,7 @@ class RenyiFilter:
         return any(u + c <= cap for u, c, cap in zip(used, cost, self.caps(), strict=True))
 
 
-def _require_support(accountant: Any, event: Event) -> None:
+def _require_support(accountant: Any, event: DpEvent) -> None:
     if not accountant.supports(event):
         raise UnsupportedMechanism(
             f"{type(accountant).__name__} cannot price {type(event).__name__}."

@@ -21,9 +21,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from dp_accounting import DpEvent
+
 from privacy.accounting import (
     ACCOUNTANT,
-    Event,
     calibrate_noise,
     dpsgd_event,
     event_to_json,
@@ -157,7 +158,7 @@ class Plan:
         return cls(noise_multiplier=sigma, **values)
 
     @property
-    def event(self) -> Event:
+    def event(self) -> DpEvent:
         """The accounting event of exactly this plan."""
         return dpsgd_event(
             noise_multiplier=self.noise_multiplier, sample_rate=self.sample_rate, steps=self.steps

@@ -149,7 +149,7 @@ def one_run(*, m: int, guesses: int, correct: int, delta: float, confidence: flo
     Example:
         >>> bound = one_run(m=1000, guesses=100, correct=95, delta=1e-5)
         >>> round(bound.lower_bound, 2), round(bound.ceiling, 2)
-        (2.17, 3.46)
+        (2.17, 3.47)
     """
     m = _check_count(m, "m", 1)
     guesses = _check_count(guesses, "guesses", 1, m, "m")

@@ -16,9 +16,9 @@ from importlib.metadata import entry_points
 from typing import ClassVar
 
 import torch
+from dp_accounting import DpEvent
 from torch import nn
 
-from privacy.accounting import Event
 from privacy.errors import PlanError
 from privacy.plan import MixingPlan
 
@@ -60,7 +60,7 @@ class MixingStrategy(ABC):
         self.plan = plan
 
     @abstractmethod
-    def event(self) -> Event | None:
+    def event(self) -> DpEvent | None:
         """What this strategy costs beyond DP-SGD; None means nothing."""
 
     def start(self, head: nn.Module, public: PublicData) -> nn.Module:

@@ -14,8 +14,8 @@ itself. The argument fails the moment neighbours are private, or z is released.
 from __future__ import annotations
 
 import torch
+from dp_accounting import DpEvent
 
-from privacy.accounting import Event
 from privacy.errors import PlanError
 from privacy.mixing.base import MixingStrategy, Neighbours, register
 
@@ -27,7 +27,7 @@ class InsideClip(MixingStrategy):
     name = "inside_clip"
     needs_neighbours = True
 
-    def event(self) -> Event | None:
+    def event(self) -> DpEvent | None:
         """Nothing beyond DP-SGD: the views lie inside the per-unit clip."""
         return None
 

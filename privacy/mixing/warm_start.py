@@ -10,9 +10,9 @@ from __future__ import annotations
 import copy
 
 import torch
+from dp_accounting import DpEvent
 from torch import nn
 
-from privacy.accounting import Event
 from privacy.errors import PlanError
 from privacy.mixing.base import MixingStrategy, PublicData, register
 
@@ -26,7 +26,7 @@ class WarmStart(MixingStrategy):
     name = "warm_start"
     needs_labels = True
 
-    def event(self) -> Event | None:
+    def event(self) -> DpEvent | None:
         """Nothing beyond DP-SGD: the start does not depend on private data."""
         return None
 

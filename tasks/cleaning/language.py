@@ -150,9 +150,7 @@ def _profiles() -> DetectorFactory:
             # order decides how its sums round.
             paths = sorted(Path(PROFILES_DIRECTORY).iterdir())
             factory = DetectorFactory()
-            factory.load_json_profile(
-                [path.read_text("utf-8") for path in paths if path.is_file()]
-            )
+            factory.load_json_profile([path.read_text("utf-8") for path in paths if path.is_file()])
             _factory.append(factory)
         return _factory[0]
 
@@ -196,19 +194,15 @@ def identify(text: str) -> str:
     if text.isascii():
         return _latin(text)
     found = scripts(text)
-    if not found:
-        return UNDETERMINED
-    script, weight = found.most_common(1)[0]
+    script, weight = (found.most_common(1) or [("", 0)])[0]
     if script in ("Han", "Kana"):
         # Japanese writes with both; a Chinese text quotes a kana or two at most.
         return "ja" if found["Kana"] > 0.1 * (found["Han"] + found["Kana"]) else "zh"
     if weight < 3:
         return UNDETERMINED
-    if script in _OWNER:
-        return _OWNER[script]
     if script in _SHARED:
         return _arbitrate(text, _SHARED[script])
-    return _latin(text)
+    return _OWNER.get(script) or _latin(text)
 
 
 def languages_in(text: str) -> list[str]:

@@ -37,18 +37,19 @@ _SPACES = re.compile(r"[ \t\u00a0]+")
 _AROUND_BREAK = re.compile(r" ?\n ?")
 _BREAKS = re.compile(r"\n{3,}")
 
-_BLOCKS = (
+_BLOCK_NAMES = (
     "address article aside blockquote br center dd div dl dt fieldset figcaption figure footer "
     "form h1 h2 h3 h4 h5 h6 header hr legend li main nav ol option p pre section select table "
     "tbody td tfoot th thead title tr ul"
-).split()
-_INLINE = (
+)
+_INLINE_NAMES = (
     "a abbr acronym b base basefont bdi bdo big body button canvas caption cite code col colgroup "
     "data del dfn em embed font frame frameset head html i iframe img input ins kbd label link map "
     "mark meta noframes noscript object param picture q s samp script small source span strike "
     "strong style sub sup svg template textarea time tt u var video audio wbr"
-).split()
-_TAG_NAME = "|".join(sorted(_BLOCKS + _INLINE, key=len, reverse=True))
+)
+_BLOCKS = _BLOCK_NAMES.split()
+_TAG_NAME = "|".join(sorted(_BLOCKS + _INLINE_NAMES.split(), key=len, reverse=True))
 _MARKUP = re.compile(rf"</?(?:{_TAG_NAME})(?:\s[^<>]*)?/?>|<!--|<!doctype\b", re.IGNORECASE)
 # A "<" that opens no known tag is a character: "I <3 it", "a < b", "<EMAIL_ADDRESS>".
 _NO_MARKUP = re.compile(rf"<(?!/?(?:{_TAG_NAME})(?:\s[^<>]*)?/?>|!--|!doctype\b)", re.IGNORECASE)

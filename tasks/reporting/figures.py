@@ -17,12 +17,18 @@ from typing import Any
 from markupsafe import Markup
 
 MINUS = "\N{MINUS SIGN}"
-LEVELS = {"text": "text and language", "domain": "domain", "pii": "personal information"}
+LEVELS = {
+    "text": "After language and repair",
+    "domain": "After the domain check",
+    "pii": "After the search for personal data",
+}
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def _decimals(value: float, places: int, rounding: str) -> str:
     # Twelve significant digits first: 0.1 + 0.2 is to be 0.3, and not to be rounded up from it.
+    if abs(value) >= 1e15:
+        return power(value)
     exact = Decimal(f"{value:.12g}").quantize(Decimal(1).scaleb(-places), rounding=rounding)
     text = f"{exact:,f}"
     if "." in text:
@@ -144,22 +150,21 @@ def _svg(body: Markup, *, height: int, label: str, css: str = "strip") -> Markup
     ).format(css, height, label, body)
 
 
-def _grid(axis: Axis, height: int) -> Markup:
-    return Markup("").join(
-        Markup('<line class="grid" x1="{0}%" x2="{0}%" y1="0" y2="{1}"/>').format(
-            axis.share(mark), height
-        )
+def _row(axis: Axis, body: Markup, label: str) -> Markup:
+    """A row of a plot as high as its lettering: grid from edge to edge, `body` around y = 0."""
+    lines = Markup("").join(
+        Markup('<line class="grid" x1="{0}%" x2="{0}%" y1="0" y2="100%"/>').format(axis.share(mark))
         for mark in axis.marks
     )
+    middle = Markup('<svg class="middle" y="50%" width="100%" height="1">{}</svg>').format(body)
+    return _svg(lines + middle, height=36, label=label)
 
 
 def scale(axis: Axis) -> Markup:
     """The marks of an axis, lettered; decoration for the eye, since every row says its values."""
     letters = Markup("").join(
-        Markup('<text class="mark" x="{}%" y="14" text-anchor="{}">{}</text>').format(
-            axis.share(mark),
-            "start" if mark == axis.low else "end" if mark == axis.high else "middle",
-            real(mark),
+        Markup('<text class="mark" x="{}%" y="14" text-anchor="middle">{}</text>').format(
+            axis.share(mark), real(mark)
         )
         for mark in axis.marks
     )
@@ -191,20 +196,19 @@ def stacked(parts: Sequence[tuple[str, float]], whole: float, label: str) -> Mar
 
 def whisker(axis: Axis, value: float, interval: Sequence[float] | None, *, css: str) -> Markup:
     """One row of a forest plot: a dot with its interval."""
-    body = _grid(axis, 30)
-    label = score(value)
+    body, label = Markup(""), score(value)
     if interval:
         low, high = (axis.share(end) for end in interval)
         body += Markup(
-            '<line class="{0}" x1="{1}%" x2="{2}%" y1="15" y2="15"/>'
-            '<line class="{0}" x1="{1}%" x2="{1}%" y1="10" y2="20"/>'
-            '<line class="{0}" x1="{2}%" x2="{2}%" y1="10" y2="20"/>'
+            '<line class="{0}" x1="{1}%" x2="{2}%" y1="0" y2="0"/>'
+            '<line class="{0}" x1="{1}%" x2="{1}%" y1="-5" y2="5"/>'
+            '<line class="{0}" x1="{2}%" x2="{2}%" y1="-5" y2="5"/>'
         ).format(f"whisker {css}", low, high)
         label += f", interval {score(interval[0])} to {score(interval[1])}"
-    body += Markup('<circle class="dot {}" cx="{}%" cy="15" r="5.5"/>').format(
+    body += Markup('<circle class="dot {}" cx="{}%" cy="0" r="5.5"/>').format(
         css, axis.share(value)
     )
-    return _svg(body, height=30, label=label)
+    return _row(axis, body, label)
 
 
 def bound(
@@ -216,23 +220,24 @@ def bound(
     css: str = "main",
 ) -> Markup:
     """One row of an audit: what was shown, how far the test could have seen, what is claimed."""
-    body, label = _grid(axis, 30), f"lower bound {lower(lower_bound)}"
+    body, label = Markup(""), f"lower bound {lower(lower_bound)}"
     if ceiling is not None:
         body += Markup(
-            '<rect class="reach" x="0" y="11" width="{0}%" height="8"/>'
-            '<line class="ceiling" x1="{0}%" x2="{0}%" y1="6" y2="24"/>'
+            '<rect class="reach" x="0" y="-4" width="{0}%" height="8"/>'
+            '<line class="ceiling" x1="{0}%" x2="{0}%" y1="-9" y2="9"/>'
         ).format(axis.share(ceiling))
         label += f", ceiling {real(ceiling)}"
-    body += Markup(
-        '<rect class="found {0}" x="0" y="11" width="{1}%" height="8"/>'
-        '<circle class="dot {0}" cx="{1}%" cy="15" r="5.5"/>'
-    ).format(css, axis.share(lower_bound))
     if claim is not None:
-        body += Markup('<line class="claim" x1="{0}%" x2="{0}%" y1="0" y2="30"/>').format(
+        # Far beyond the row's height: the picture is cut at its edges.
+        body += Markup('<line class="claim" x1="{0}%" x2="{0}%" y1="-99" y2="99"/>').format(
             axis.share(claim)
         )
         label += f", claimed {upper(claim)}"
-    return _svg(body, height=30, label=label)
+    body += Markup(
+        '<rect class="found {0}" x="0" y="-4" width="{1}%" height="8"/>'
+        '<circle class="dot {0}" cx="{1}%" cy="0" r="5.5"/>'
+    ).format(css, axis.share(lower_bound))
+    return _row(axis, body, label)
 
 
 def curve(steps: Sequence[float], losses: Sequence[float], claim: float | None) -> Markup:
@@ -245,7 +250,9 @@ def curve(steps: Sequence[float], losses: Sequence[float], claim: float | None) 
     """
     height = 200
     across = Axis.over(steps, low=0.0)
-    across = Axis(0.0, max(steps), tuple(m for m in across.marks if m <= max(steps)))
+    # The last step is always lettered; a round mark that would run into it is not.
+    near = tuple(mark for mark in across.marks if mark < 0.92 * max(steps))
+    across = Axis(0.0, max(steps), (*near, max(steps)))
     up = Axis.over([*losses, claim or 0.0], low=0.0, wanted=4)
     points = [(across.share(s), 100 - up.share(e)) for s, e in zip(steps, losses, strict=True)]
     line = " ".join(f"{x:g},{y:g}" for x, y in points)
@@ -324,7 +331,7 @@ def funnel(cleaning: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     stages, left = [("Arrived", seen, 0)], seen
     for level in order:
         left -= by_level[level]
-        stages.append((f"After the level of {LEVELS.get(level, level)}", left, by_level[level]))
+        stages.append((LEVELS.get(level, f"After {level}"), left, by_level[level]))
     if "kept" in cleaning and stages[-1][1] != cleaning["kept"]:
         stages.append(("Kept", cleaning["kept"], stages[-1][1] - cleaning["kept"]))
     return stages

@@ -28,6 +28,7 @@ from tasks.reporting import figures
 PUBLISHABLE = re.compile(r"(public|declared|ledger|dp)(?![\w-])")
 # Numbers that are no figures: the version of this format, and provenance itself.
 NO_FIGURES = {"schema", "provenance", "versions"}
+FILTERS = {"renyi": "Rényi filter", "agdp": "Gaussian filter"}
 ARMS = {
     "mixed": "Mixed: private with DP, and public",
     "public_only": "Public data only",
@@ -149,7 +150,7 @@ def _refusal(summary: Mapping[str, Any]) -> str:
     """Why there was no release, in the run's own words or, lacking those, from the audit."""
     audit = summary.get("audit", {})
     if reason := str(summary.get("refusal", "")).strip():
-        return reason
+        return reason if reason[-1] in ".!?" else f"{reason}."
     if audit.get("verdict") == "fail" and {"lower_bound", "claimed"} <= audit.keys():
         return (
             f"the audit’s lower bound, ε ≥ {figures.lower(audit['lower_bound'])}, "
@@ -219,7 +220,7 @@ def _environment() -> Environment:
         name: getattr(figures, name) for name in (*drawing, *writing, *arranging)
     }
     environment.globals |= {"axis": figures.Axis.over, "arms": ARMS}
-    environment.globals |= {"kind": _kind}
+    environment.globals |= {"kind": _kind, "filters": FILTERS}
     return environment
 
 
@@ -257,10 +258,10 @@ def render(summary: Mapping[str, Any]) -> str:
 
 
 def _line(label: str, *parts: str | None) -> str:
-    text = ", ".join(part for part in parts if part) or "not in this run"
+    text = " · ".join(part for part in parts if part) or "not in this run"
     # A name from outside may hold line breaks or terminal escapes; a line is a line of print.
-    printable = "".join(c if c.isprintable() else " " for c in text)
-    return f"{label:<9}{' '.join(printable.split())}"
+    words = "".join(c if c.isprintable() else " " for c in text).split()
+    return f"{label:<9}{' '.join(words)}"
 
 
 def concise(summary: Mapping[str, Any]) -> list[str]:
@@ -292,7 +293,8 @@ def concise(summary: Mapping[str, Any]) -> list[str]:
     ledger, block = s.get("ledger", {}), _tightest(s.get("ledger", {}))
     left = ledger.get(block, {}) if block else {}
     charges = [
-        f"row {c['row']} {c.get('purpose', '')} ε {figures.upper(c['epsilon_filter'])}"
+        f"row {c['row']} {str(c.get('purpose', '')).partition(' (')[0]} "
+        + figures.upper(c["epsilon_filter"])
         for c in s.get("charges", [])
         if {"row", "epsilon_filter"} <= c.keys()
     ]
@@ -306,7 +308,7 @@ def concise(summary: Mapping[str, Any]) -> list[str]:
             put("δ = {}", "delta", figures.power),
             put("per {}", "privacy_unit"),
             put("PLD {}", "accounting.pld", figures.upper),
-            put("by the ledger’s filter {}", "accounting.filter_cost_epsilon", figures.upper),
+            put("ledger’s filter {}", "accounting.filter_cost_epsilon", figures.upper),
         ),
         _line(
             "Plan",
@@ -316,7 +318,7 @@ def concise(summary: Mapping[str, Any]) -> list[str]:
             put("C = {}", "max_grad_norm", figures.real),
             put("n = {} declared", "declared_records", figures.count),
         ),
-        _line("Charged", *charges),
+        _line("Charged", *charges, "ε of the ledger’s filter" if charges else None),
         _line(
             "Left",
             f"{figures.lower(left['remaining'])} of ε {figures.lower(left['cap'])} on {block}"
@@ -340,7 +342,7 @@ def concise(summary: Mapping[str, Any]) -> list[str]:
         _line(
             "Beside",
             put("public only {}", "utility.public_only", figures.score),
-            put("DP, private only {}", "utility.dp_private_only", figures.score),
+            put("private only, with DP {}", "utility.dp_private_only", figures.score),
         ),
         _line(
             "Audit",

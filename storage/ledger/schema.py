@@ -1,0 +1,97 @@
+"""The ledger's tables. Rows are only ever inserted; balances and states are derived from them.
+
+Money-like quantities are whole units (JSON lists of integers, one per order of the block's filter), so
+that no sum can drift. The migrations in `storage/ledger/migrations` make these tables; a test compares both.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    Column,
+    DateTime,
+    Float,
+    ForeignKey,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData()
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+)
+
+blocks = Table(
+    "blocks",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    Column("dataset", String(100), nullable=False, index=True),
+    Column("role", String(20), nullable=False),
+    Column("unit", String(20), nullable=False),
+    Column("claim", Text, nullable=False),
+    Column("relation", Text, nullable=False),
+    Column("filter", String(20), nullable=False),
+    Column("orders", JSON, nullable=False),
+    Column("epsilon_cap", Float, nullable=False),
+    Column("delta", Float, nullable=False),
+    Column("caps", JSON, nullable=False),
+    Column("declared_units", Integer, nullable=False),
+    Column("opened_at", DateTime(timezone=True), nullable=False),
+)
+
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("row", Integer, primary_key=True, autoincrement=True),
+    Column("flow_run_id", String(64), nullable=False),
+    Column("run_count", Integer, nullable=False),
+    Column("purpose", String(100), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("mechanism", JSON, nullable=False),
+    Column("epsilon", Float, nullable=False),
+    Column("delta", Float, nullable=False),
+    Column("steps", Integer, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+    UniqueConstraint("flow_run_id", "run_count", "purpose", name="uq_reservations_run"),
+)
+
+debits = Table(
+    "debits",
+    metadata,
+    Column("row", Integer, ForeignKey("reservations.row"), primary_key=True),
+    Column("block", String(200), ForeignKey("blocks.name"), primary_key=True),
+    Column("costs", JSON, nullable=False),
+)
+
+transitions = Table(
+    "transitions",
+    metadata,
+    Column("row", Integer, ForeignKey("reservations.row"), primary_key=True),
+    Column("sequence", Integer, primary_key=True),
+    Column("state", String(20), nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("token_hash", String(64), nullable=False),
+    Column("deadline", DateTime(timezone=True), nullable=False),
+    Column("note", Text, nullable=False),
+    Column("at", DateTime(timezone=True), nullable=False),
+)
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("row", Integer, ForeignKey("reservations.row"), primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("steps", Integer, primary_key=True),
+    Column("at", DateTime(timezone=True), nullable=False),
+)
+
+APPEND_ONLY = ("ledger", "blocks", "reservations", "debits", "transitions", "counters")
