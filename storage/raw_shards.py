@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from storage.errors import StorageError
+
 _LONGEST_LINE = 16 * 2**20
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
-class CorpusError(ValueError):
+class CorpusError(StorageError):
     """Raised when raw shards or a corpus on disk cannot be used as they are."""
 
 

@@ -18,6 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from storage.errors import StorageError
+
 # One frozen schema a table: inference would give an all-empty column the type null, and the next
 # shard could not be joined to it.
 STAGE_SCHEMA = pa.schema(
@@ -56,7 +58,7 @@ DROP_SCHEMA = pa.schema(
 _BATCH = 2_000
 
 
-class SchemaError(ValueError):
+class SchemaError(StorageError):
     """Raised when a row's fields are not those of the table it is written to."""
 
 

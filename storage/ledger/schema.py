@@ -1,7 +1,8 @@
 """The ledger's tables. Rows are only ever inserted; balances and states are derived from them.
 
 Money-like quantities are whole units (JSON lists of integers, one per order of the block's filter), so
-that no sum can drift. The migrations in `storage/ledger/migrations` make these tables; a test compares both.
+that no sum can drift. The migrations in `storage/ledger/migrations` make these tables; a test compares
+both.
 """
 
 from __future__ import annotations

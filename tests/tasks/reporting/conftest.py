@@ -142,7 +142,8 @@ SUMMARY = {
         "head": "9f2c" * 16,
         "entries": 14,
         "public_key": "51ab" * 16,
-        "verify": "dpmix evidence verify runs/20261129-imdb-7f3a/evidence.jsonl --head " + "9f2c" * 16,
+        "verify": "dpmix evidence verify runs/20261129-imdb-7f3a/evidence.jsonl --head "
+        + "9f2c" * 16,
     },
     "seconds": {"cleaning": 40.1, "embedding": 60.04, "index": 1.2},
     "use": "dpmix predict var/models/imdb/20261129-7f3a.safetensors reviews.txt",

@@ -1,5 +1,7 @@
 """First ledger: blocks, reservations, debits, transitions, counters; append-only by trigger."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -11,7 +13,7 @@ depends_on = None
 _TABLES = ("ledger", "blocks", "reservations", "debits", "transitions", "counters")
 
 
-def _time(name: str) -> sa.Column:
+def _time(name: str) -> "sa.Column[Any]":
     return sa.Column(name, sa.DateTime(timezone=True), nullable=False)
 
 

@@ -1,0 +1,182 @@
+"""Evidence: an append-only, hash-chained, signed file that another machine can verify.
+
+Each line is one JSON object in canonical form (sorted keys, no spaces, UTF-8):
+{"body", "kind", "at", "sequence", "previous", "hash", "signature"}. `hash` is SHA-256 over the canonical
+form of the first five, so the previous hash lies inside what is hashed; `signature` is Ed25519 over
+`hash`. The head (the last hash) is anchored outside the file, in the ledger row that it settles.
+
+What is guaranteed. Whoever holds the public key and a head can tell that no line was changed, dropped
+or put in between. What is not: that the code which wrote it ran as it says. A prefix of a chain
+verifies too, so a file that is not closed reads INCOMPLETE unless the head is given. No seed, private
+row, un-noised number or realised batch size is ever written here; digests of private data are left out
+altogether.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from storage.errors import StorageError
+
+GENESIS = "0" * 64
+CLOSED = "closed"
+
+
+class EvidenceError(StorageError):
+    """An evidence file cannot be written, or fails verification; names the entry."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a verifier found.
+
+    Attributes:
+        entries: How many entries verified.
+        head: Hash of the last one.
+        complete: The file is closed, or ends at the head that was given.
+        bodies: (kind, body) of each entry.
+    """
+
+    entries: int
+    head: str
+    complete: bool
+    bodies: tuple[tuple[str, Mapping[str, Any]], ...]
+
+
+class Evidence:
+    """The evidence of one run.
+
+    Args:
+        path: The file; made if missing, verified and continued if not.
+        key: Signing key; see `signing_key`.
+    """
+
+    def __init__(self, path: Path, key: Ed25519PrivateKey) -> None:
+        self._path = path
+        self._key = key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._sequence, self.head = 0, GENESIS
+        if path.exists():
+            seen = verify(path, public_key(key))
+            self._sequence, self.head = seen.entries, seen.head
+
+    def append(self, kind: str, body: Mapping[str, Any]) -> str:
+        """Write one entry, flushed to disk; returns the new head."""
+        unsigned = {
+            "sequence": self._sequence,
+            "kind": kind,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "previous": self.head,
+            "body": body,
+        }
+        digest = _hash(unsigned)
+        signature = base64.b64encode(self._key.sign(bytes.fromhex(digest))).decode()
+        line = _canonical({**unsigned, "hash": digest, "signature": signature})
+        with self._path.open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        self._sequence += 1
+        self.head = digest
+        return digest
+
+
+def signing_key(path: Path) -> Ed25519PrivateKey:
+    """The installation's signing key, made at first use with mode 0600."""
+    if path.is_file():
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        if not isinstance(key, Ed25519PrivateKey):
+            raise EvidenceError(f"{path} holds no Ed25519 key. Move it away to make a new one.")
+        return key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Ed25519PrivateKey.generate()
+    pem = fresh.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    temporary = path.with_suffix(f".{os.getpid()}.part")
+    temporary.touch(mode=0o600)
+    temporary.write_bytes(pem)
+    try:
+        os.link(temporary, path)  # fails if another process was first: its key is the one
+    except FileExistsError:
+        return signing_key(path)
+    finally:
+        temporary.unlink()
+    return fresh
+
+
+def public_key(key: Ed25519PrivateKey) -> str:
+    """Hex of the public half, for publication."""
+    return (
+        key.public_key()
+        .public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+        .hex()
+    )
+
+
+def verify(path: Path, key: str, *, head: str = "") -> Verification:
+    """Verify chain and signatures of a file; needs nothing but the file and the public key.
+
+    Args:
+        path: The evidence file.
+        key: Public key, 64 hex digits.
+        head: The head as published elsewhere; with it an open file can be complete.
+
+    Raises:
+        EvidenceError: Naming the first entry that fails, and how.
+    """
+    try:
+        verifier = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
+    except ValueError:
+        raise EvidenceError(f"public key must be 64 hex digits; got {key!r}.") from None
+    if not path.is_file():
+        raise EvidenceError(f"{path} does not exist.")
+    previous, bodies = GENESIS, []
+    for sequence, line in enumerate(path.read_bytes().split(b"\n")):
+        if not line:
+            continue
+        try:
+            entry = json.loads(line)
+            given, signature = entry.pop("hash"), base64.b64decode(entry.pop("signature"))
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise EvidenceError(f"entry {sequence} of {path.name} is not a signed entry.") from None
+        if entry.get("sequence") != sequence or entry.get("previous") != previous:
+            raise EvidenceError(f"entry {sequence} of {path.name} does not follow the one before.")
+        if _hash(entry) != given:
+            raise EvidenceError(f"entry {sequence} of {path.name} was changed: its hash differs.")
+        try:
+            verifier.verify(signature, bytes.fromhex(given))
+        except (InvalidSignature, ValueError):
+            raise EvidenceError(
+                f"entry {sequence} of {path.name} is not signed by this key."
+            ) from None
+        previous = given
+        bodies.append((str(entry["kind"]), entry["body"]))
+    if head and head != previous:
+        raise EvidenceError(f"{path.name} ends at {previous}, not at the head {head}.")
+    complete = bool(head) or bool(bodies and bodies[-1][0] == CLOSED)
+    return Verification(len(bodies), previous, complete, tuple(bodies))
+
+
+def _canonical(value: Mapping[str, Any]) -> str:
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def _hash(entry: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical(entry).encode()).hexdigest()

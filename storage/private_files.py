@@ -1,0 +1,94 @@
+"""Private source files, read row by row; a malformed row is nothing at all.
+
+Formats by suffix: .csv, .tsv/.tab, .jsonl/.ndjson, .parquet. What is wrong with the *file* (missing,
+no such column, no Parquet) is an error, because the schema is public. What is wrong with a *row*
+never is: it contributes zero, without an exception, a count or a log line.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.errors import PrivateDataError
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_JSON_LINES = (".jsonl", ".ndjson")
+
+Row = Mapping[str, object]
+
+
+def read_rows(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
+    """Rows of a private file as mappings that hold at least `columns`.
+
+    Args:
+        path: The file; its suffix names the format.
+        columns: Names that every well-formed row must have.
+
+    Raises:
+        PrivateDataError: The file is missing, of an unknown format, or lacks a column.
+    """
+    if not path.is_file():
+        raise PrivateDataError(f"file {path} does not exist. Give the path of the private table.")
+    if path.suffix in _DELIMITERS:
+        return _delimited(path, columns, _DELIMITERS[path.suffix])
+    if path.suffix in _JSON_LINES:
+        return _json_lines(path, columns)
+    if path.suffix == ".parquet":
+        return _parquet(path, columns)
+    known = ", ".join([*_DELIMITERS, *_JSON_LINES, ".parquet"])
+    raise PrivateDataError(f"format {path.suffix!r} of {path.name} is unknown. Known: {known}.")
+
+
+def _require(path: Path, present: list[str], columns: tuple[str, ...]) -> None:
+    for column in columns:
+        if column not in present:
+            raise PrivateDataError(
+                f"{path.name} has no column {column!r}; its columns are {', '.join(present)}. Name "
+                "the right one with the --…-column options."
+            )
+
+
+def _delimited(path: Path, columns: tuple[str, ...], delimiter: str) -> Iterator[Row]:
+    csv.field_size_limit(2**31 - 1)
+    quoting = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        reader = csv.reader(stream, delimiter=delimiter, quoting=quoting)
+        header = next(reader, [])
+        _require(path, header, columns)
+        while True:
+            try:
+                values = next(reader)
+            except StopIteration:
+                return
+            except csv.Error:
+                continue
+            if len(values) == len(header):
+                yield dict(zip(header, values, strict=True))
+
+
+def _json_lines(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        for line in stream:
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            # There is no header, so a record without the column is malformed, not the file.
+            if isinstance(value, dict) and all(c in value for c in columns):
+                yield value
+
+
+def _parquet(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
+    try:
+        table = pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError):
+        raise PrivateDataError(f"{path.name} is not a Parquet file. Check the suffix.") from None
+    _require(path, table.schema_arrow.names, columns)
+    for batch in table.iter_batches(columns=list(columns)):
+        yield from batch.to_pylist()
