@@ -146,9 +146,13 @@ def rdp_epsilon(event: DpEvent, *, delta: float) -> float:
 
 
 def calibrate_noise(
-    make_event: Callable[[float], DpEvent], *, epsilon: float, delta: float
+    make_event: Callable[[float], DpEvent],
+    *,
+    epsilon: float,
+    delta: float,
+    price: Callable[..., float] = pld_epsilon,
 ) -> float:
-    """Smallest noise multiplier (4 significant digits, rounded up) with PLD ε ≤ `epsilon`.
+    """Smallest noise multiplier (4 significant digits, rounded up) whose ε is at most `epsilon`.
 
     The result is re-accounted after rounding: it never exceeds the target.
 
@@ -156,6 +160,7 @@ def calibrate_noise(
         make_event: noise multiplier → event; its ε must fall as the multiplier grows.
         epsilon: Target, finite and > 0.
         delta: In (0, 1).
+        price: `pld_epsilon`, or `rdp_epsilon` for a mechanism that has Rényi bounds only.
 
     Raises:
         PrivacyError: No multiplier up to 1e6 reaches the target.
@@ -163,7 +168,7 @@ def calibrate_noise(
     check_positive("epsilon", epsilon, remedy="Set training.epsilon in the profile.")
     check_positive("delta", delta, below=1, remedy="Use less than 1/n, for example 1e-5.")
     low, high = 1e-2, 1.0
-    while pld_epsilon(make_event(high), delta=delta) > epsilon:
+    while price(make_event(high), delta=delta) > epsilon:
         low, high = high, high * 4
         if high > 1e6:
             raise PrivacyError(
@@ -172,12 +177,12 @@ def calibrate_noise(
             )
     while high - low > 1e-5 * high:
         middle = math.sqrt(low * high)
-        if pld_epsilon(make_event(middle), delta=delta) > epsilon:
+        if price(make_event(middle), delta=delta) > epsilon:
             low = middle
         else:
             high = middle
     sigma = _ceil_significant(high, 4)
-    if pld_epsilon(make_event(sigma), delta=delta) > epsilon:
+    if price(make_event(sigma), delta=delta) > epsilon:
         raise PrivacyError(f"calibration failed: sigma={sigma} exceeds epsilon={epsilon}.")
     return sigma
 

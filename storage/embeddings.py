@@ -1,22 +1,17 @@
 """Embeddings on disk: a content-addressed cache in Parquet, and a FAISS index of the public ones.
 
-Guarantees of `EmbeddingCache`:
-    - A text is embedded once: vectors are found by a key of their text, and any number of
-      processes may add at the same time.
-    - What is read was written whole: a part is named by the SHA-256 of its bytes and appears by
-      an atomic rename. A part that no longer matches its name is set aside (``*.damaged``), its
-      texts count as missing and are computed again.
-    - Vectors of two encoders never meet: each (encoder, number of tokens) has a folder with a
-      manifest, and a folder whose manifest says otherwise is refused.
-    - Every vector is finite and has unit norm, or is exactly zero (a text without a token).
+`EmbeddingCache` guarantees: a text is embedded once, whichever process did it, and any number may
+add at the same time. What is read was written whole: a part is named by the SHA-256 of its bytes
+and appears by an atomic rename; one that no longer matches its name is set aside (``*.damaged``)
+and its texts count as missing. Vectors of two encoders never meet: each (encoder, tokens) has a
+folder with a manifest. Every vector has unit norm or is exactly zero (a text without a token).
 
-Guarantees of `PublicIndex`: it is exact below 200,000 vectors, its metric is the cosine, it
-answers each query from that query and the index alone, and it opens only over the vectors and the
-encoder it was built from. Above that size it is approximate.
+`PublicIndex` guarantees: exact below 200,000 vectors, approximate above; its metric is the cosine;
+a query's answer depends on that query and the index alone; it opens only over its own vectors.
 
-They stop holding when someone edits the manifest or a part *and* its name: the cache is protected
-against accidents, not against an owner of the folder. A private store gives `EmbeddingCache` a
-folder of its own and an HMAC as ``key``; no message here quotes a key, a text or a vector.
+They stop holding when someone edits the manifest, or a part *and* its name: this protects against
+accidents, not against an owner of the folder. A private store gives `EmbeddingCache` a folder of
+its own and an HMAC as ``key``; no message here quotes a key, a text or a vector.
 """
 
 from __future__ import annotations
@@ -24,8 +19,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -41,13 +34,17 @@ from storage.encoder import (
     Encoder,
     Vectors,
     checked_rows,
+    read_json,
     thread_budget,
     unit_rows,
+    vectors_digest,
+    write_whole,
 )
 
 __all__ = ["EmbeddingCache", "EmbeddingError", "PublicIndex", "text_key", "vectors_digest"]
 
 _SCHEMA_VERSION = 1
+_CONVENTION = {"schema_version": 1, "metric": "inner_product", "normalised": True}
 _ROWS_PER_PART = 65_536  # about 100 MB at 384 dimensions: one row group
 _EXACT_UNTIL = 200_000
 _POINTS_PER_CLUSTER = 39  # FAISS trains a cluster on no fewer
@@ -57,14 +54,6 @@ _ABANDONED_AFTER = 3_600.0  # seconds; a temporary file this old has no writer a
 def text_key(text: str) -> str:
     """The public key of a text: SHA-256 of its UTF-8 form, 64 hexadecimal digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def vectors_digest(vectors: Vectors) -> str:
-    """SHA-256 over shape, values and order of vectors, 64 hexadecimal digits."""
-    content = np.ascontiguousarray(vectors, dtype="<f4")
-    total = hashlib.sha256(f"float32 {content.shape}\n".encode())
-    total.update(content.data)
-    return total.hexdigest()
 
 
 class EmbeddingCache:
@@ -103,23 +92,14 @@ class EmbeddingCache:
         self._key = key
         self._where: dict[str, tuple[str, int]] = {}
         self._seen: set[str] = set()
-        self._schema = pa.schema(
-            [
-                pa.field("key", pa.string(), nullable=False),
-                pa.field("vector", pa.list_(pa.float32(), dimension), nullable=False),
-            ]
-        )
+        vector = pa.list_(pa.float32(), dimension)
+        key_field = pa.field("key", pa.string(), nullable=False)
+        self._schema = pa.schema([key_field, pa.field("vector", vector, nullable=False)])
         self.folder.mkdir(parents=True, exist_ok=True)
         self._sweep()
-        self._agree(
-            {
-                "schema_version": _SCHEMA_VERSION,
-                "encoder_digest": encoder_digest,
-                "max_tokens": max_tokens,
-                "dimension": dimension,
-                "normalised": True,
-            }
-        )
+        manifest = {"encoder_digest": encoder_digest, "max_tokens": max_tokens}
+        manifest |= {"dimension": dimension, "normalised": True, "schema_version": _SCHEMA_VERSION}
+        self._agree(manifest)
         self._refresh()
 
     @classmethod
@@ -163,27 +143,25 @@ class EmbeddingCache:
         """
         rows = checked_rows(vectors, self.dimension)
         if len(keys) != len(rows):
-            raise EmbeddingError(
-                f"keys and vectors must be equally many; got {len(keys)} keys and {len(rows)} "
-                "vectors. Pass one key a vector."
-            )
-        first: dict[str, int] = {}
-        for place, key in enumerate(keys):
-            first.setdefault(key, place)
-        new = self.missing(first)
+            got = f"{len(keys)} keys and {len(rows)} vectors"
+            raise EmbeddingError(f"keys and vectors must pair; got {got}. Pass one key a vector.")
+        first = {key: place for place, key in reversed(list(enumerate(keys)))}
+        new = self.missing(keys)
         for start in range(0, len(new), _ROWS_PER_PART):
             chunk = new[start : start + _ROWS_PER_PART]
             values = np.ascontiguousarray(rows[[first[key] for key in chunk]])
             column = pa.FixedSizeListArray.from_arrays(
                 pa.array(values.reshape(-1)), type=self._schema.field("vector").type
             )
-            table = pa.Table.from_arrays([pa.array(chunk, pa.string()), column], self._schema)
+            table = pa.Table.from_arrays(
+                [pa.array(chunk, pa.string()), column], schema=self._schema
+            )
             sink = pa.BufferOutputStream()
             # Unit vectors hardly compress, and never repeat.
             pq.write_table(table, sink, compression="none", use_dictionary=False)
             content = sink.getvalue().to_pybytes()
             name = f"part-{hashlib.sha256(content).hexdigest()}.parquet"
-            _write_whole(self.folder / name, content)
+            write_whole(self.folder / name, content)
         self._refresh()
         return len(new)
 
@@ -226,14 +204,13 @@ class EmbeddingCache:
         for path in sorted(self.folder.glob("part-*.parquet")):
             if path.name in self._seen:
                 continue
+            self._seen.add(path.name)
             table = self._part(path.name, ["key"])
             if table is None:
                 self.damaged = (*self.damaged, path.name)
                 with contextlib.suppress(OSError):  # read-only, or another process was faster
                     path.rename(path.with_suffix(".damaged"))
-                self._seen.add(path.name)
                 continue
-            self._seen.add(path.name)
             for row, key in enumerate(table.column("key").to_pylist()):
                 # Two writers may both hold a key: the smaller name wins, in whatever order they
                 # are discovered, so that every process reads the same vector.
@@ -250,27 +227,21 @@ class EmbeddingCache:
         part = pq.ParquetFile(pa.BufferReader(content))
         if not part.schema_arrow.equals(self._schema):
             raise EmbeddingError(
-                f"{self.folder / name} must have the columns {self._schema.names} of the cache's "
-                f"schema {_SCHEMA_VERSION}; it has {part.schema_arrow.names}. Delete it and run "
-                "again."
+                f"{self.folder / name} must have the columns {self._schema}; it has "
+                f"{part.schema_arrow}. Delete it and run again."
             )
         return part.read(columns=columns)
 
     def _agree(self, expected: dict[str, Any]) -> None:
         path = self.folder / "manifest.json"
         if not path.exists():
-            _write_whole(path, json.dumps(expected, indent=2, sort_keys=True).encode())
-        found = _read_json(path, "Delete the folder that holds it; it will be embedded anew.")
+            write_whole(path, json.dumps(expected, indent=2, sort_keys=True).encode())
+        found = read_json(path, "Delete the folder that holds it; it will be embedded anew.")
         if found != expected:
-            shown = {
-                name: found.get(name) for name in expected if found.get(name) != expected[name]
-            }
             raise EmbeddingError(
-                f"the cache {self.folder} belongs to another embedding: its encoder is "
-                f"{found.get('encoder_digest')}, this one is {expected['encoder_digest']}; its "
-                f"manifest differs in {shown}, expected "
-                f"{ {name: expected[name] for name in shown} }. Delete that folder, or configure "
-                "the encoder that filled it."
+                f"the cache {self.folder} belongs to another embedding: its manifest must be "
+                f"{expected}; got {found}. Delete that folder, or configure the encoder that "
+                "filled it."
             )
 
     def _sweep(self) -> None:
@@ -285,12 +256,10 @@ class PublicIndex:
 
     Attributes:
         path: Folder of the index.
-        metadata: What ``index.json`` states: ``count, dimension, metric, normalised, kind,
-            encoder_digest, vectors_digest, file, file_digest, schema_version``.
+        metadata: What ``index.json`` states: count, metric, kind, digests.
     """
 
     def __init__(self, path: Path, metadata: dict[str, Any], index: Any) -> None:
-        """Wrap a loaded index; use `build` or `open`."""
         self.path = path
         self.metadata = metadata
         self._index = index
@@ -342,11 +311,9 @@ class PublicIndex:
         content = faiss.serialize_index(index).tobytes()
         digest = hashlib.sha256(content).hexdigest()
         metadata = {
-            "schema_version": _SCHEMA_VERSION,
+            **_CONVENTION,
             "count": count,
             "dimension": dimension,
-            "metric": "inner_product",
-            "normalised": True,
             "kind": kind,
             "encoder_digest": encoder_digest,
             "vectors_digest": vectors_digest(rows),
@@ -354,8 +321,8 @@ class PublicIndex:
             "file_digest": digest,
         }
         folder.mkdir(parents=True, exist_ok=True)
-        _write_whole(folder / metadata["file"], content)
-        _write_whole(folder / "index.json", json.dumps(metadata, indent=2, sort_keys=True).encode())
+        write_whole(folder / metadata["file"], content)
+        write_whole(folder / "index.json", json.dumps(metadata, indent=2, sort_keys=True).encode())
         for former in folder.glob("index-*.faiss"):
             if former.name != metadata["file"]:
                 former.unlink(missing_ok=True)
@@ -386,20 +353,12 @@ class PublicIndex:
 
         folder = Path(path).absolute()
         remedy = "Build it again: `dpmix run refresh_public`."
-        metadata = _read_json(folder / "index.json", remedy)
-        expected = {
-            "schema_version": _SCHEMA_VERSION,
-            "metric": "inner_product",
-            "normalised": True,
-            "vectors_digest": expected_digest,
-            "encoder_digest": encoder_digest,
-        }
-        for name, value in expected.items():
-            if value is not None and metadata.get(name) != value:
-                raise EmbeddingError(
-                    f"{name} of the index {folder} must be {value}; got {metadata.get(name)}. "
-                    f"{remedy}"
-                )
+        metadata = read_json(folder / "index.json", remedy)
+        expected = {"vectors_digest": expected_digest, "encoder_digest": encoder_digest}
+        for name, value in (_CONVENTION | expected).items():
+            got = metadata.get(name)
+            if value is not None and got != value:
+                raise EmbeddingError(f"{name} of {folder} must be {value}; got {got}. {remedy}")
         file = folder / str(metadata.get("file"))
         content = file.read_bytes() if file.is_file() else b""
         if hashlib.sha256(content).hexdigest() != metadata.get("file_digest"):
@@ -413,9 +372,8 @@ class PublicIndex:
     def neighbours(self, queries: Vectors, k: int) -> tuple[npt.NDArray[np.int64], Vectors]:
         """The k nearest public vectors of each query.
 
-        Each query's answer depends on that query and the index alone, bit for bit. Queries are
-        private, so no value of a row raises: a row is scaled to unit norm, and a zero or
-        non-finite row is answered with k valid indices at similarity 0.
+        Queries are private, so no value of a row raises: each is scaled to unit norm, and a zero
+        or non-finite one is answered with k valid indices at similarity 0.
 
         Args:
             queries: Shape ``(n, d)``.
@@ -436,10 +394,8 @@ class PublicIndex:
                 "the number of neighbours in the profile, or add public data."
             )
         if queries.ndim != 2 or queries.shape[1] != dimension:
-            raise EmbeddingError(
-                f"queries must have the shape (n, {dimension}); got {queries.shape}. Embed them "
-                "with the encoder of the index."
-            )
+            got = f"got {queries.shape}. Embed them with the encoder of the index."
+            raise EmbeddingError(f"queries must have the shape (n, {dimension}); {got}")
         rows = unit_rows(queries)
         faiss.omp_set_num_threads(thread_budget())
         # Above this number of queries FAISS multiplies matrices, whose rounding depends on how
@@ -452,26 +408,3 @@ class PublicIndex:
             everywhere.nprobe = self._index.nlist
             cosines[short], indices[short] = self._index.search(rows[short], k, params=everywhere)
         return indices.astype(np.int64), np.clip(cosines, -1.0, 1.0).astype(np.float32)
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    # The name appears only over bytes that are on the disk.
-    temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _read_json(path: Path, remedy: str) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise EmbeddingError(f"{path} cannot be read ({type(error).__name__}). {remedy}") from error
-    if not isinstance(found, dict):
-        raise EmbeddingError(f"{path} must hold a JSON object. {remedy}")
-    return found

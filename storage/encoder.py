@@ -27,6 +27,7 @@ import functools
 import hashlib
 import json
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -34,6 +35,8 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from storage.errors import StorageError
 
 Vectors = npt.NDArray[np.float32]
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -45,7 +48,7 @@ _NORM_TOLERANCE = 1e-3
 _CHARACTERS_PER_TOKEN = 32
 
 
-class EmbeddingError(RuntimeError):
+class EmbeddingError(StorageError):
     """Raised when an encoder, a cache of embeddings or an index is absent, unfit or damaged."""
 
 
@@ -310,6 +313,14 @@ def unit_rows(vectors: Vectors) -> Vectors:
     return np.divide(wide, norms, out=np.zeros_like(wide), where=norms > 0).astype(np.float32)
 
 
+def vectors_digest(vectors: Vectors) -> str:
+    """SHA-256 over shape, values and order of vectors, 64 hexadecimal digits."""
+    content = np.ascontiguousarray(vectors, dtype="<f4")
+    total = hashlib.sha256(f"float32 {content.shape}\n".encode())
+    total.update(content.data)
+    return total.hexdigest()
+
+
 def checked_rows(vectors: Vectors, dimension: int | None = None) -> Vectors:
     """The rows themselves, once they are seen to be what an encoder returns.
 
@@ -340,3 +351,27 @@ def checked_rows(vectors: Vectors, dimension: int | None = None) -> Vectors:
             "Make them with Encoder.encode, which normalises."
         )
     return rows
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that appears under its name only once all its bytes are on the disk."""
+    temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """A JSON object from a file; what is no such thing raises an `EmbeddingError` with a remedy."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EmbeddingError(f"{path} cannot be read ({type(error).__name__}). {remedy}") from error
+    if not isinstance(found, dict):
+        raise EmbeddingError(f"{path} must hold a JSON object. {remedy}")
+    return found

@@ -215,7 +215,7 @@ class PrivateStore:
                 (unit, _digest(keys["order"], f"{unit}\n{text}\n{label}"), text, label)
             )
         for block, found in rows.items():
-            self._keep(dataset, block, found)
+            self._keep(block, found)
 
     def read(self, grant: ReadGrant, block: str) -> PrivateRows:
         """A block's rows, for the holder of a grant that names it.
@@ -278,7 +278,7 @@ class PrivateStore:
                 bound[unit] = block
         return bound
 
-    def _keep(self, dataset: Dataset, block: str, rows: list[tuple[str, str, str, int]]) -> None:
+    def _keep(self, block: str, rows: list[tuple[str, str, str, int]]) -> None:
         known = set(self._table(block)["order"].to_pylist())
         fresh = {r[1]: r for r in rows if r[1] not in known}
         records = [dict(zip(_SCHEMA.names, r, strict=True)) for r in fresh.values()]

@@ -23,6 +23,7 @@ from prefect.exceptions import MissingContextError
 from prefect.logging import get_logger, get_run_logger
 from pydantic import BaseModel, ConfigDict
 
+from storage.corpus import Corpus
 from storage.embeddings import EmbeddingCache, PublicIndex, vectors_digest
 from storage.encoder import EmbeddingError, Encoder, load_encoder
 from storage.settings import Settings
@@ -192,8 +193,6 @@ def build_index(corpus_dir: str, index_dir: str, options: EncoderOptions) -> Bui
 
 
 def _texts(corpus_dir: str) -> list[str]:
-    from storage.corpus import Corpus  # noqa: PLC0415
-
     texts: list[str] = Corpus.open(Path(corpus_dir)).documents().column("text").to_pylist()
     return texts
 

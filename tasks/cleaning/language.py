@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from langdetect import PROFILES_DIRECTORY, DetectorFactory, LangDetectException
@@ -67,9 +68,16 @@ _WEIGHT = {"Han": 2.5, "Kana": 1.5, "Hangul": 2.0}
 _FUNCTION_WORDS = {
     "en": (
         "the of and to that it with for this but you are have be from they which would there "
-        "their been than what who were when your has his her my not as by or an if we at she "
-        "its more into only just very about out could these those because while how i is it's "
-        "don't isn't doesn't can't i'm does every never himself should too all no so will"
+        "their been than what who were when your has his her my not by or if we at she its more "
+        "into only just very about out could these those because while how i is it's don't isn't "
+        "doesn't can't i'm every never himself should all i've i'll i'd you're you'll you've "
+        "we're we've they're he's she's that's there's let's won't didn't couldn't wasn't hasn't "
+        "haven't wouldn't shouldn't what's who's make makes made know think want wants need get "
+        "gets getting got go going see good great bad better best much most many even still after "
+        "before then like love time way well really something nothing people between without "
+        "through enough another some other such again always had him them our any being does did "
+        "doing having here where why though yet both each few own same until against during up "
+        "down off"
     ),
     "de": (
         "der das und ist nicht ein eine mit dem den sich auf auch als für wird aber einen "
@@ -110,6 +118,8 @@ _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*")
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|\n+")
 _CHARACTERS = 1_000  # enough for any detector, and it bounds the work on a long document
 
+_AHEAD = 20.0
+
 _lock = threading.Lock()
 _factory: list[DetectorFactory] = []
 
@@ -128,12 +138,11 @@ def scripts(text: str) -> Counter[str]:
     return found
 
 
-def _arbitrate(text: str, allowed: Sequence[str] = ()) -> str:
-    """Return langdetect's answer, among the allowed ones when some are given."""
+def _arbitrate(text: str, prior: dict[str, float]) -> str:
+    """Return langdetect's answer among the languages of the prior."""
     detector = _profiles().create()
     detector.seed = 0  # each call has a generator of its own: the answer depends on the text alone
-    if allowed:
-        detector.set_prior_map(dict.fromkeys(allowed, 1.0))
+    detector.set_prior_map(prior)
     # langdetect knows no upper-case n-grams for most languages: a shout looks like nothing known.
     detector.append(text.lower() if text.isupper() else text)
     try:
@@ -141,6 +150,15 @@ def _arbitrate(text: str, allowed: Sequence[str] = ()) -> str:
     except LangDetectException:
         ranked = []
     return ranked[0].lang.partition("-")[0] if ranked else UNDETERMINED
+
+
+@cache
+def _languages_known() -> tuple[str, ...]:
+    """Return what langdetect may say of a text in Latin letters."""
+    owned = {*_OWNER.values(), *(code for codes in _SHARED.values() for code in codes)}
+    return tuple(
+        code for code in _profiles().get_lang_list() if code.partition("-")[0] not in owned
+    )
 
 
 def _profiles() -> DetectorFactory:
@@ -155,44 +173,50 @@ def _profiles() -> DetectorFactory:
         return _factory[0]
 
 
-def _votes(words: Sequence[str]) -> Counter[str]:
-    votes: Counter[str] = Counter()
-    for word in words:
-        language = _LANGUAGE_OF_WORD.get(word.replace("\u2019", "'"))
-        if language:
-            votes[language] += 1
-    return votes
-
-
 def _sure(words: Sequence[str]) -> str:
-    """Return the language that the function words leave no doubt about, or nothing."""
-    ranked = _votes(words).most_common(2)
-    if not ranked:
+    """Return the language that the function words leave no doubt about, or nothing.
+
+    Distinct words count, not their repetitions: "to" alone is a word in a dozen languages.
+    """
+    hits: Counter[str] = Counter()
+    distinct: dict[str, set[str]] = {}
+    for word in words:
+        found = _LANGUAGE_OF_WORD.get(word.replace("\u2019", "'"))
+        if found:
+            hits[found] += 1
+            distinct.setdefault(found, set()).add(word)
+    if not hits:
         return ""
-    language, hits = ranked[0]
-    second = ranked[1][1] if len(ranked) > 1 else 0
-    return language if hits >= 3 and hits >= 0.18 * len(words) and hits > 3 * second else ""
+    (language, most), *others = hits.most_common(2)
+    kinds = len(distinct[language])
+    share = most / len(words)
+    clear = (kinds >= 3 and share >= 0.18) or (kinds == 2 and share >= 0.4)
+    return language if clear and most > 3 * (others[0][1] if others else 0) else ""
 
 
-def _latin(text: str) -> str:
+def _latin(text: str, likely: Sequence[str]) -> str:
     words = _WORD.findall(text.lower())
     sure = _sure(words)
     if sure == "en":  # the other lists are short of their neighbours: Catalan, Danish, Galician
         return sure
     if len(words) < 3 or sum(map(len, words)) < 12:
         return UNDETERMINED
-    return _arbitrate(text)
+    # The profile's languages start ahead: four words of English are Welsh to a detector that
+    # takes all 55 languages for equally likely. On a full sentence the evidence outweighs it.
+    prior = dict.fromkeys(_languages_known(), 1.0)
+    return _arbitrate(text, prior | {code: _AHEAD for code in likely if code in prior})
 
 
-def identify(text: str) -> str:
+def identify(text: str, *, likely: Sequence[str] = ()) -> str:
     """Return the ISO 639-1 code of the language most of a text is in, or ``und``.
 
     Args:
         text: Any string; its first thousand characters are looked at.
+        likely: Languages that a text in doubt is taken for: those the profile asks for.
     """
     text = _NOT_LANGUAGE.sub(" ", text[:_CHARACTERS])
     if text.isascii():
-        return _latin(text)
+        return _latin(text, likely)
     found = scripts(text)
     script, weight = (found.most_common(1) or [("", 0)])[0]
     if script in ("Han", "Kana"):
@@ -201,8 +225,8 @@ def identify(text: str) -> str:
     if weight < 3:
         return UNDETERMINED
     if script in _SHARED:
-        return _arbitrate(text, _SHARED[script])
-    return _OWNER.get(script) or _latin(text)
+        return _arbitrate(text, dict.fromkeys(_SHARED[script], 1.0))
+    return _OWNER.get(script) or _latin(text, likely)
 
 
 def languages_in(text: str) -> list[str]:
@@ -246,10 +270,11 @@ class Language(Cleaner):
             )
             raise OptionError(msg)
         self._languages = frozenset(languages)
+        self._likely = tuple(sorted(self._languages))
 
     def clean(self, document: Document) -> Document | Drop:
         """Return the document with its language and, where there are two, the flag."""
-        language = identify(document.text)
+        language = identify(document.text, likely=self._likely)
         if language == UNDETERMINED:
             return Drop("language_undetermined")
         several = languages_in(document.text)

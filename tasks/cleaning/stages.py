@@ -2,8 +2,10 @@
 
 A level reads the file the one before it wrote and writes its own; what travels between tasks is a
 `ShardWork`: names, digests and paths, never rows. The raw text stays in the intermediate files up
-to the last level. The work itself runs in two or more processes that live until the corpus is
-finished: cleaning is bound by the interpreter, and threads would take turns.
+to the last level. Cleaning is bound by the interpreter, so threads would only take turns: by default
+shards are cleaned one after another in this process. With ``workers`` above 0 they are cleaned in
+that many processes, which live until the corpus is finished; each spends some ten seconds on
+imports first, so that it pays beyond a few ten thousand documents on idle cores.
 
 Guarantees: one document's failure never costs its shard; a level interrupted anywhere is redone, a
 finished one is not; the same shards and plan give the same files. They stop where a cleaner breaks
@@ -68,7 +70,7 @@ class CleaningPlan:
     steps: tuple[str, ...]
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     config: str = ""
-    workers: int = 2
+    workers: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,15 @@ def plan_cleaning(
     *,
     steps: Sequence[str] = STEPS,
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    workers: int | None = None,
+    workers: int = 0,
 ) -> CleaningPlan:
     """Return the plan, after building every step once to see that it can be built.
+
+    Args:
+        corpus: Folder of the corpus.
+        steps: Registered names or ``module:Class``; levels run in order whatever the order here.
+        options: Constructor arguments by step.
+        workers: Processes that clean; 0 cleans in this one.
 
     Raises:
         CleaningError: A step or an option is wrong; the message names the remedy.
@@ -107,13 +115,21 @@ def plan_cleaning(
         steps=tuple(steps),
         options=options,
         config=config_digest(steps, options),
-        workers=min(4, os.cpu_count() or 1) if workers is None else workers,
+        workers=_checked_workers(workers),
     )
+
+
+def _checked_workers(workers: int) -> int:
+    if not 0 <= workers <= 256:
+        msg = f"cleaning.workers must lie in [0, 256]; got {workers}. 0 cleans in one process."
+        raise CleaningError(msg)
+    return workers
 
 
 # --- inside a worker -------------------------------------------------------------------------
 
 _built: dict[tuple[str, Level], list[Cleaner]] = {}
+_one_at_a_time = threading.Lock()
 
 
 def _cleaners(plan: CleaningPlan, level: Level) -> list[Cleaner]:
@@ -215,7 +231,8 @@ def _leave_with_parent() -> None:
 
 def _in_pool(plan: CleaningPlan, work: Callable[..., None], *arguments: Any) -> None:
     if plan.workers == 0:
-        work(plan, *arguments)
+        with _one_at_a_time:
+            work(plan, *arguments)
         return
     with _lock:
         if not _pools:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -42,7 +41,7 @@ def corpus(tmp_path, monkeypatch):
         def open(cls, path):
             return SimpleNamespace(documents=lambda: pq.read_table(path / "part.parquet"))
 
-    monkeypatch.setitem(sys.modules, "storage.corpus", SimpleNamespace(Corpus=FakeCorpus))
+    monkeypatch.setattr(embedding, "Corpus", FakeCorpus)
 
     def write(texts):
         folder = tmp_path / "corpus"
