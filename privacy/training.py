@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -81,14 +82,16 @@ def make_units(
     """Group records' views into units of at most `records_per_unit` records.
 
     Args:
-        views: (r, V, d) float32; a row with a non-finite value or zero norm contributes zero.
+        views: (r, V, d) float32; the first view is the record. A non-finite row, or one
+            whose record is zero, contributes zero.
         labels: (r,) int64; −1 marks a malformed record, which contributes zero.
         unit_of: (r,) int64 unit index in [0, n); records beyond the bound must be gone already.
         records_per_unit: Slots for records in a unit.
     """
     count, per_record, dimension = views.shape
     valid = (labels >= 0) & torch.isfinite(views).flatten(1).all(1)
-    valid &= views.flatten(1).norm(dim=1) > 0
+    # The first view is the record itself; a mixture with public text must not revive an empty one.
+    valid &= views[:, 0].norm(dim=1) > 0
     units = int(unit_of.max()) + 1 if count else 0
     features = torch.zeros(units, records_per_unit, per_record, dimension)
     targets = torch.zeros(units, records_per_unit, per_record, dtype=torch.int64)
@@ -176,6 +179,7 @@ def train(
     if max_physical_batch < 1:
         raise PlanError(f"max_physical_batch must be >= 1; got {max_physical_batch}.")
     check_head(head)
+    warnings.filterwarnings("ignore", "Full backward hook", UserWarning)  # inputs need no gradient
     module = GradSampleModule(copy.deepcopy(head).to(device).train(), loss_reduction="sum")
     inner = torch.optim.SGD(module.parameters(), lr=plan.learning_rate)
     optimizer = PlanOptimizer(inner, plan=plan, source=source)

@@ -96,7 +96,10 @@ class EmbeddingCache:
         key_field = pa.field("key", pa.string(), nullable=False)
         self._schema = pa.schema([key_field, pa.field("vector", vector, nullable=False)])
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._sweep()
+        for path in self.folder.glob(".tmp-*"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > _ABANDONED_AFTER:
+                    path.unlink()
         manifest = {"encoder_digest": encoder_digest, "max_tokens": max_tokens}
         manifest |= {"dimension": dimension, "normalised": True, "schema_version": _SCHEMA_VERSION}
         self._agree(manifest)
@@ -212,8 +215,7 @@ class EmbeddingCache:
                     path.rename(path.with_suffix(".damaged"))
                 continue
             for row, key in enumerate(table.column("key").to_pylist()):
-                # Two writers may both hold a key: the smaller name wins, in whatever order they
-                # are discovered, so that every process reads the same vector.
+                # Of two writers' parts the smaller name wins: every process reads the same vector.
                 if key not in self._where or path.name < self._where[key][0]:
                     self._where[key] = (path.name, row)
 
@@ -244,12 +246,6 @@ class EmbeddingCache:
                 "filled it."
             )
 
-    def _sweep(self) -> None:
-        for path in self.folder.glob(".tmp-*"):
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > _ABANDONED_AFTER:
-                    path.unlink()
-
 
 class PublicIndex:
     """Nearest public vectors by cosine.
@@ -273,16 +269,13 @@ class PublicIndex:
         encoder_digest: str,
         exact_until: int = _EXACT_UNTIL,
     ) -> PublicIndex:
-        """Build an index and save it; a killed build leaves the former one in place.
+        """Build an index, save and return it; a killed build leaves the former one in place.
 
         Args:
             vectors: Shape ``(n, d)``, n ≥ 1, public; rows of unit norm or zero. Row i is index i.
             path: Folder to save to.
             encoder_digest: Digest of the encoder that made the vectors.
             exact_until: Number of vectors from which on an inverted file replaces the exact search.
-
-        Returns:
-            The index, open.
 
         Raises:
             EmbeddingError: No vectors, wrong shape, norms off or non-finite values.
@@ -336,15 +329,12 @@ class PublicIndex:
         expected_digest: str | None = None,
         encoder_digest: str | None = None,
     ) -> PublicIndex:
-        """Open a saved index.
+        """The index saved in a folder.
 
         Args:
             path: Folder it was saved to.
             expected_digest: `vectors_digest` of the vectors it must stand over; None: any.
             encoder_digest: Encoder that must have made them; None: any.
-
-        Returns:
-            The index.
 
         Raises:
             EmbeddingError: Absent, damaged, or built from other vectors or by another encoder.

@@ -54,8 +54,7 @@ class Dataset:
         classes: Declared class names, in order.
         unit: ``record`` or ``person``.
         records_per_unit: Most records of one unit that are used.
-        declared_units: n of a training block, declared.
-        declared_holdout: n of its hold-out, declared.
+        holdout_share: Share of units that the keyed hash sends to the hold-out, in [0, 1); declared.
         epsilon_cap: ε_total of a training block.
         holdout_epsilon_cap: ε_total of a hold-out block.
         delta: δ of both.
@@ -70,8 +69,7 @@ class Dataset:
     classes: tuple[str, ...]
     unit: str
     records_per_unit: int
-    declared_units: int
-    declared_holdout: int
+    holdout_share: float
     epsilon_cap: float
     holdout_epsilon_cap: float
     delta: float
@@ -86,6 +84,11 @@ class Dataset:
             raise PrivateDataError(
                 f"unit {self.unit!r} and person_column {self.person_column!r} do not match: unit person "
                 "needs --person-column, unit record takes none."
+            )
+        if not 0 <= self.holdout_share < 1:
+            raise PrivateDataError(
+                f"holdout_share must lie in [0, 1); got {self.holdout_share}. Declare fewer hold-out "
+                "records."
             )
         if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
             raise PrivateDataError(
@@ -192,7 +195,6 @@ class PrivateStore:
         """
         keys = self._keys(dataset.name)
         bound = self._bound_units(dataset.name)
-        share = dataset.declared_holdout / (dataset.declared_units + dataset.declared_holdout)
         homes = {h: dataset.block(period, holdout=h) for h in (False, True)}
         columns = (
             dataset.text_column,
@@ -208,7 +210,7 @@ class PrivateStore:
                 continue
             text, label, person = parsed
             unit = _unit_id(keys["unit"], dataset, period, person, text)
-            home = homes[_fraction(keys["split"], unit) < share]
+            home = homes[_fraction(keys["split"], unit) < dataset.holdout_share]
             if bound.get(unit, home) != home:
                 continue
             rows[home].append(

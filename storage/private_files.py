@@ -11,6 +11,7 @@ import csv
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,7 +57,7 @@ def _require(path: Path, present: list[str], columns: tuple[str, ...]) -> None:
 
 def _delimited(path: Path, columns: tuple[str, ...], delimiter: str) -> Iterator[Row]:
     csv.field_size_limit(2**31 - 1)
-    quoting = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         reader = csv.reader(stream, delimiter=delimiter, quoting=quoting)
         header = next(reader, [])

@@ -72,11 +72,16 @@ class _Email(EmailRecognizer):
 
     def validate_result(self, pattern_text: str) -> bool:
         """Return whether the domain of an address can exist."""
-        domain = pattern_text.rpartition("@")[2].rstrip(".-")
-        if domain.rpartition(".")[2].lower() in _SPECIAL_SUFFIXES:
-            return True
-        found = _SUFFIXES(domain)
-        return bool(found.domain and found.suffix)
+        labels = pattern_text.rpartition("@")[2].strip(".-").split(".")
+        # The next sentence may be glued to the address: "jane@example.org.Then".
+        return any(_can_exist(labels[:length]) for length in range(len(labels), 1, -1))
+
+
+def _can_exist(labels: Sequence[str]) -> bool:
+    if labels[-1].lower() in _SPECIAL_SUFFIXES:
+        return True
+    found = _SUFFIXES(".".join(labels))
+    return bool(found.domain and found.suffix)
 
 
 class _Card(CreditCardRecognizer):
@@ -148,12 +153,12 @@ class _Ip(IpRecognizer):
         return len(groups) < 3 or not any(map(str.isdigit, pattern_text))
 
 
-_EMAIL = Pattern(
-    "address",
-    r"(?<![\w.+-])[\w!#$%&'*+/=?^`{|}~-][\w!#$%&'*+/=?^`{|}~.-]{0,63}"
-    r"@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
-    0.5,
-)
+_LOCAL = r"(?<![\w.+-])[\w!#$%&'*+/=?^`{|}~-][\w!#$%&'*+/=?^`{|}~.-]{0,63}"  # of bounded length
+_EMAILS = [
+    # Two domains: one that ends where ASCII does, since Chinese sets no space behind it.
+    Pattern("address", _LOCAL + r"@[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,8}", 0.5),
+    Pattern("international address", _LOCAL + r"@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}", 0.5),
+]
 _CARD = Pattern("card", r"(?<![\d.])\d(?:[ -]?\d){11,18}(?!\d)", 0.3)
 _URL = Pattern(
     "identifying query",
@@ -230,7 +235,7 @@ def recognisers(
     """
     regions = tuple(phone_regions) or ("ZZ",)  # ZZ: only numbers that name their country
     made: dict[str, Callable[[], list[tuple[EntityRecognizer, Any, Any]]]] = {
-        "EMAIL_ADDRESS": lambda: [(_Email(patterns=[_EMAIL]), None, None)],
+        "EMAIL_ADDRESS": lambda: [(_Email(patterns=_EMAILS), None, None)],
         "PHONE_NUMBER": lambda: [
             (PhoneRecognizer(supported_regions=regions, leniency=1), None, _NO_CALL),
             (_WeakPhone(supported_regions=regions, leniency=0), _CALL, _NO_CALL),

@@ -142,7 +142,15 @@ class Repair(Cleaner):
 
     def clean(self, document: Document) -> Document | Drop:
         """Return the repaired document; never drops."""
-        text = _TERMINAL.sub("", document.text)
+        text = document.text
+        for _ in range(_MAX_PASSES):  # a removed character can complete what ftfy recognises
+            before, text = text, self._repair(text)
+            if text == before:
+                break
+        return document.with_text(text)
+
+    def _repair(self, text: str) -> str:
+        text = _TERMINAL.sub("", text)
         if text.isascii():
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         else:
@@ -150,7 +158,7 @@ class Repair(Cleaner):
             text = ftfy.fix_text(_SURROGATES.sub("", text), self._config)
             text = _C1.sub(" ", remove_invisible(text.replace("\u00ad", "")))
             text = unicodedata.normalize("NFC", text)
-        return document.with_text(_C0.sub(" ", text).strip())
+        return _C0.sub(" ", text).strip()
 
 
 _URL = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)

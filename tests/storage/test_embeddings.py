@@ -89,8 +89,7 @@ class TestCache:
 
     def test_two_writers_of_one_key_agree_on_its_vector_ever_after(self, tmp_path, monkeypatch):
         first, second = open_cache(tmp_path), open_cache(tmp_path)
-        with monkeypatch.context() as patch:
-            # The second writer decided before the first one's part appeared.
+        with monkeypatch.context() as patch:  # the second decided before the first one's part came
             patch.setattr(second, "missing", list)
             first.add(["x"], unit(1, seed=1))
             second.add(["x"], unit(1, seed=2))

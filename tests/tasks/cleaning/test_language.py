@@ -100,3 +100,7 @@ class TestTheStep:
     def test_a_string_instead_of_a_list_is_refused(self):
         with pytest.raises(OptionError, match="must be a list"):
             build(["language"], {"language": {"languages": "en"}})
+
+
+def test_the_lead_of_a_wanted_language_does_not_outweigh_a_sentence():
+    assert identify(SAMPLES["de"], likely=("en",)) == "de"

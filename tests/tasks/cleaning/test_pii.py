@@ -29,6 +29,7 @@ HIDDEN = {
     "email-spaced": "Mail sam.poe @ example.org about it.",
     "email-reversed": "Mail \u202egro.elpmaxe@eop.mas\u202c about it.",
     "email-reserved-domain": "Mail root@build.internal about it.",
+    "email-before-a-sentence": "Mail sam.poe@example.org.Then wait.",
     "email-glued": "请写信到sam.poe@example.org联系",
     "phone": "Ring (212) 555-0147 before noon.",
     "phone-international": "Ring +44 20 7946 0958 before noon.",
@@ -108,7 +109,8 @@ def test_a_document_of_nothing_but_marks_ends_in_bounded_work():
 
 
 def test_a_megabyte_of_letters_around_at_signs_ends(pii):
-    assert pii.clean(Document.of(("a" * 5_000 + "@ ") * 200)).reason == "pii_unscanned" or True
+    document = Document.of(("a" * 5_000 + "@ ") * 200)
+    assert pii.clean(document) is document
 
 
 def test_findings_have_their_place_in_the_shadow(pii):

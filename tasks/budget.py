@@ -1,0 +1,297 @@
+"""Where plan and ledger meet: blocks are opened, runs quoted and reserved, refusals explained.
+
+`privacy.accounting` prices, `storage.ledger` keeps; neither knows the other. Every ε printed here says
+which one it is: the PLD ε of one run, or the Rényi filter's ε of what a block has used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dp_accounting
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import MissingContextError
+
+from privacy import accounting
+from privacy.accounting import RenyiFilter
+from privacy.errors import PrivacyError
+from privacy.plan import RELATION, Plan, check_declared
+from storage.errors import BudgetRefused
+from storage.ledger import Balance, Block, Charge, Ledger
+from storage.private import Dataset
+from storage.runs import RunFolder
+from tasks.installation import Installation
+from tasks.planning import EVALUATION, MEMBERS, MIXED, PRIVATE_ONLY, PURPOSES
+
+
+def open_blocks(
+    ledger: Ledger,
+    dataset: Dataset,
+    *,
+    period: str,
+    records: int,
+    holdout_records: int,
+    epsilon_cap: float,
+    holdout_epsilon_cap: float,
+    delta: float,
+) -> None:
+    """Open a period's training block and, if one is declared, its hold-out block.
+
+    Args:
+        ledger: Where.
+        dataset: Whose.
+        period: '' for the only block.
+        records: Declared units of the training block.
+        holdout_records: Declared units of the hold-out; 0 for none.
+        epsilon_cap: ε_total of the training block.
+        holdout_epsilon_cap: ε_total of the hold-out.
+        delta: δ of both.
+
+    Raises:
+        PlanError: Too few declared units, δ ≥ 1/n, or a cap out of range.
+        LedgerError: A block is open with other terms.
+    """
+    check_declared(units=records, delta=delta)
+    terms = [(False, records, epsilon_cap)]
+    if holdout_records:
+        terms.append((True, holdout_records, holdout_epsilon_cap))
+    for holdout, units, cap in terms:
+        gate = RenyiFilter(cap, delta)
+        ledger.open_block(
+            Block(
+                name=dataset.block(period, holdout=holdout),
+                dataset=dataset.name,
+                role="holdout" if holdout else "train",
+                unit=dataset.unit,
+                claim=dataset.claim(period),
+                relation=RELATION,
+                filter="renyi",
+                orders=gate.orders,
+                epsilon_cap=float(cap),
+                delta=float(delta),
+                caps=gate.caps(),
+                declared_units=units,
+            )
+        )
+
+
+def gate_of(block: Block) -> RenyiFilter:
+    """The arithmetic of a block's filter."""
+    return RenyiFilter(block.epsilon_cap, block.delta, block.orders)
+
+
+def position(balance: Balance) -> dict[str, Any]:
+    """A block's cap, spent, reserved and remaining, as the filter's ε."""
+    block, gate = balance.block, gate_of(balance.block)
+    used = [s + r for s, r in zip(balance.spent, balance.reserved, strict=True)]
+    spent, total = gate.epsilon_of(balance.spent), gate.epsilon_of(used)
+    return {
+        "role": block.role,
+        "unit": block.unit,
+        "claim": block.claim,
+        "cap": block.epsilon_cap,
+        "spent": spent,
+        "reserved": round(max(0.0, total - spent), 6),
+        "remaining": round(max(0.0, block.epsilon_cap - total), 6),
+        "delta": block.delta,
+        "shows": f"ε of the Rényi filter at δ={block.delta:g}",
+    }
+
+
+def charges_of(run: RunFolder, ledger: Ledger) -> list[Charge]:
+    """What a planned run asks for, priced for each block's own filter."""
+    planned = run.read("plan")
+    blocks = {b.name: b for b in ledger.blocks(planned["dataset"])}
+    charges = []
+    for arm in (MIXED, PRIVATE_ONLY):
+        if arm in planned["plans"]:
+            plan = Plan.from_json(planned["plans"][arm])
+            charges.append(_training_charge(PURPOSES[arm], plan, planned["blocks"], blocks))
+    if planned["holdouts"]:
+        evaluation = planned["evaluation"]
+        event = accounting.event_from_json(evaluation["event"])
+        charges.append(
+            Charge(
+                purpose=EVALUATION,
+                mechanism=_mechanism(event, sensitivity=evaluation["sensitivity"]),
+                epsilon=evaluation["epsilon"],
+                delta=evaluation["delta"],
+                steps=0,
+                costs={n: gate_of(blocks[n]).costs(event) for n in planned["holdouts"]},
+            )
+        )
+    if planned["sections"]["audit"]["members"] and planned["holdouts"]:
+        names = [*planned["blocks"], *planned["holdouts"]]
+        charges.append(
+            Charge(
+                purpose=MEMBERS,
+                kind="restricted",
+                mechanism={"kind": "none: results stay in the trust zone"},
+                epsilon=0.0,
+                delta=0.0,
+                steps=0,
+                costs={n: (0,) * len(blocks[n].orders) for n in names},
+            )
+        )
+    return charges
+
+
+def _training_charge(
+    purpose: str, plan: Plan, names: Sequence[str], blocks: Mapping[str, Block]
+) -> Charge:
+    return Charge(
+        purpose=purpose,
+        mechanism=_mechanism(plan.event, plan_digest=plan.digest),
+        epsilon=plan.pld_epsilon,
+        delta=plan.delta,
+        steps=plan.steps,
+        costs={n: gate_of(blocks[n]).costs(plan.event) for n in names},
+    )
+
+
+def _mechanism(event: dp_accounting.DpEvent, **more: Any) -> dict[str, Any]:
+    return {
+        "event": accounting.event_to_json(event),
+        "relation": RELATION,
+        "accountant": accounting.ACCOUNTANT,
+        **more,
+    }
+
+
+@task(persist_result=False, cache_policy=NO_CACHE, task_run_name="quote")
+def quote(run_path: str) -> dict[str, Any]:
+    """What the run will cost, by purpose and block, before it costs anything."""
+    run, installation = RunFolder(run_path), Installation.open()
+    balances = {b.block.name: b for b in installation.ledger.balances()}
+    rows = []
+    for charge in charges_of(run, installation.ledger):
+        for name, costs in charge.costs.items():
+            gate = gate_of(balances[name].block)
+            rows.append(
+                {
+                    "purpose": charge.purpose,
+                    "block": name,
+                    "epsilon_pld": charge.epsilon,
+                    "epsilon_filter": gate.epsilon_of(costs),
+                    "kind": charge.kind,
+                }
+            )
+    quoted = {"rows": rows, "before": {n: position(b) for n, b in balances.items()
+                                       if n in {r["block"] for r in rows}}}  # fmt: skip
+    run.write("quote", quoted)
+    installation.evidence(run).append("quote", {"rows": rows})
+    _artifact(rows)
+    return {"rows": len(rows)}
+
+
+def _artifact(rows: Sequence[Mapping[str, Any]]) -> None:
+    from prefect.artifacts import create_markdown_artifact  # noqa: PLC0415 - needs a server
+
+    lines = [
+        "| purpose | block | ε of this run alone | ε it takes from the block |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r['purpose']} | {r['block']} | {r['epsilon_pld']:.4g} | {r['epsilon_filter']:.4g} |"
+        for r in rows
+    ]
+    try:
+        create_markdown_artifact("\n".join(lines), key="quote", description="What this run costs")
+    except MissingContextError:
+        return
+
+
+@task(persist_result=False, cache_policy=NO_CACHE, task_run_name="reserve", retries=0)
+def reserve(run_path: str) -> None:
+    """Reserve everything that the run will take, or nothing at all.
+
+    Raises:
+        BudgetRefused: With a message that says what is missing and what would fit.
+    """
+    run, installation = RunFolder(run_path), Installation.open()
+    planned = run.read("plan")
+    flow_run_id, attempt = planned["key"]
+    charges = charges_of(run, installation.ledger)
+    try:
+        rows = installation.ledger.reserve(charges, flow_run_id=flow_run_id, run_count=attempt)
+    except BudgetRefused as refusal:
+        refusal.args = (explain(refusal, installation.ledger, run),)
+        raise
+    booked = {c.purpose: row for c, row in zip(charges, rows, strict=True)}
+    run.write("reservation", {"ledger": installation.ledger.id, "rows": booked})
+    installation.evidence(run).append(
+        "reservation",
+        {
+            "ledger": installation.ledger.id,
+            "rows": [
+                {
+                    "row": row,
+                    "purpose": charge.purpose,
+                    "kind": charge.kind,
+                    "epsilon": charge.epsilon,
+                    "delta": charge.delta,
+                    "mechanism": dict(charge.mechanism),
+                    "costs": {n: list(c) for n, c in charge.costs.items()},
+                }
+                for charge, row in zip(charges, rows, strict=True)
+            ],
+        },
+    )
+
+
+def explain(refusal: BudgetRefused, ledger: Ledger, run: RunFolder) -> str:
+    """The refusal in figures: block, cap, spent, reserved, asked, short by, and what would fit."""
+    block = next(b.block for b in ledger.balances() if b.block.name == refusal.block)
+    gate = gate_of(block)
+    spent, used = gate.epsilon_of(refusal.spent), gate.epsilon_of(refusal.used)
+    total = gate.epsilon_of([u + a for u, a in zip(refusal.used, refusal.asked, strict=True)])
+    fits = largest_fitting(gate, refusal.used, run)
+    remedy = (
+        f"The largest training.epsilon that would still fit is {fits:.3g} (PLD ε of a run)."
+        if fits
+        else "Nothing fits any more: retire the block, and train on a period with budget of its own."
+    )
+    return (
+        f"refused: block {block.name} cannot pay. cap ε={block.epsilon_cap:.4g}, spent "
+        f"{spent:.4g}, reserved {used - spent:.4g}, asked {gate.epsilon_of(refusal.asked):.4g}, "
+        f"short by {total - block.epsilon_cap:.4g} (each an ε of the block's Rényi filter at "
+        f"δ={block.delta:g}; they compose, they do not add up). No private row was read. {remedy}"
+    )
+
+
+def largest_fitting(gate: RenyiFilter, used: Sequence[int], run: RunFolder) -> float:
+    """Largest PLD ε, rounded down to 3 digits, at which the run's arms would still be admitted."""
+    plans = [Plan.from_json(p) for p in run.read("plan")["plans"].values()]
+
+    def event(noise_multiplier: float) -> Any:
+        return accounting.dpsgd_event(
+            noise_multiplier=noise_multiplier,
+            sample_rate=plans[0].sample_rate,
+            steps=plans[0].steps,
+        )
+
+    def admitted(noise_multiplier: float) -> bool:
+        cost = gate.costs(event(noise_multiplier))
+        return gate.admits(used, [c * len(plans) for c in cost])
+
+    low, high = plans[0].noise_multiplier / 64, plans[0].noise_multiplier * 64
+    if not admitted(high):
+        return 0.0
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if admitted(middle) else (middle, high)
+    try:
+        tight = accounting.pld_epsilon(event(high), delta=plans[0].delta)
+    except PrivacyError:
+        return 0.0
+    return float(f"{tight * 0.999 - 0.0005:.3f}") if tight > 0.001 else 0.0
+
+
+def release_unstarted(flow_run_id: str) -> None:
+    """Give back what a run reserved and never started; never touches a started row."""
+    ledger = Installation.open().ledger
+    for entry in ledger.history():
+        if entry.flow_run_id == flow_run_id and entry.state == "RESERVED":
+            ledger.release(entry.row, note="its run ended before the start")
