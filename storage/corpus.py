@@ -179,6 +179,8 @@ def finish(corpus: Path, parts: Sequence[Part], *, config: str) -> Corpus:
         "parts": [{name: getattr(part, name) for name in Part.__slots__} for part in ordered],
     }
     write_json(corpus / "manifest.json", manifest)
+    # What a failed or superseded run left half-way still holds raw text, identifiers included.
+    shutil.rmtree(corpus / "work", ignore_errors=True)
     return Corpus.open(corpus)
 
 

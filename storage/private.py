@@ -54,7 +54,8 @@ class Dataset:
         classes: Declared class names, in order.
         unit: ``record`` or ``person``.
         records_per_unit: Most records of one unit that are used.
-        holdout_share: Share of units that the keyed hash sends to the hold-out, in [0, 1); declared.
+        records: n of a training block, declared; what later files are assumed to hold.
+        holdout_records: n of its hold-out, declared; 0 for none.
         epsilon_cap: ε_total of a training block.
         holdout_epsilon_cap: ε_total of a hold-out block.
         delta: δ of both.
@@ -69,7 +70,8 @@ class Dataset:
     classes: tuple[str, ...]
     unit: str
     records_per_unit: int
-    holdout_share: float
+    records: int
+    holdout_records: int
     epsilon_cap: float
     holdout_epsilon_cap: float
     delta: float
@@ -85,16 +87,21 @@ class Dataset:
                 f"unit {self.unit!r} and person_column {self.person_column!r} do not match: unit person "
                 "needs --person-column, unit record takes none."
             )
-        if not 0 <= self.holdout_share < 1:
+        if self.records < 1 or self.holdout_records < 0:
             raise PrivateDataError(
-                f"holdout_share must lie in [0, 1); got {self.holdout_share}. Declare fewer hold-out "
-                "records."
+                f"records must be >= 1 and holdout_records >= 0; got {self.records} and "
+                f"{self.holdout_records}."
             )
         if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
             raise PrivateDataError(
                 f"classes must be at least two different names; got {list(self.classes)}. Declare "
                 "them with --classes a,b."
             )
+
+    @property
+    def holdout_share(self) -> float:
+        """Share of units that the keyed hash sends to the hold-out, in [0, 1)."""
+        return self.holdout_records / (self.records + self.holdout_records)
 
     def block(self, period: str, *, holdout: bool = False) -> str:
         """Name of the block of a period ('' means the only one), or of its hold-out."""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -128,3 +130,16 @@ def test_an_entry_point_cannot_replace_a_built_in_step(monkeypatch):
     entry = type("Entry", (), {"name": "pii", "value": "evil:Nothing"})
     monkeypatch.setattr(base.importlib.metadata, "entry_points", lambda group: [entry])
     assert base.registry()["pii"] == "tasks.cleaning.pii:Pii"
+
+
+def test_the_steps_in_the_readme_work_as_written(monkeypatch):
+    readme = Path(base.__file__).with_name("README.md").read_text("utf-8")
+    first, second = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    module = ModuleType("readme")
+    monkeypatch.setitem(sys.modules, "readme", module)
+    exec(first + second, module.__dict__)
+    steps = build(["readme:Shouting", "readme:Length"], {"readme:Length": {"min_chars": 5}})
+    outcomes = [apply(steps, Document.of(text)) for text in ("LOUD AND CLEAR", "abc", "just right")]
+    assert [getattr(outcome, "reason", None) for outcome in outcomes] == [
+        "shouting", "too_short", None,
+    ]  # fmt: skip

@@ -1,0 +1,294 @@
+"""The command line. `dpmix --help` is its manual.
+
+Exit codes: 0 done, 1 unexpected, 2 wrong input, 3 refused by the ledger, 4 refused by the audit,
+130 interrupted. No traceback reaches the user; an unexpected one is kept in a file that is named.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train on private text under differential privacy, mixing in public text.",
+)
+dataset_app = typer.Typer(no_args_is_help=True, help="Private datasets, their blocks and caps.")
+ledger_app = typer.Typer(no_args_is_help=True, help="What has been spent on whose data, by what.")
+evidence_app = typer.Typer(no_args_is_help=True, help="Evidence that others can verify.")
+app.add_typer(dataset_app, name="dataset")
+app.add_typer(ledger_app, name="ledger")
+app.add_typer(evidence_app, name="evidence")
+
+Profile = Annotated[Path, typer.Option("--profile", "-p", help="Profile (YAML).")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="section.key=value; may be given several times.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DatasetName = Annotated[str | None, typer.Option("--dataset", help="Only this dataset.")]
+
+
+@app.command()
+def demo() -> None:
+    """Run the whole pipeline on real data: clean, embed, train, audit, report."""
+    from flows.commands.demo import demo as run_demo
+
+    _print_report(run_demo())
+
+
+@app.command()
+def run(
+    flow: Annotated[str, typer.Argument(help="refresh_public, retrain or audit.")],
+    profile: Profile,
+    overrides: Overrides = None,
+) -> None:
+    """Run a flow from a profile, here and now."""
+    from flows.commands.run import REGISTERED, run_profile
+    from flows.parameters import ProfileError
+
+    name = flow.replace("-", "_")
+    if name not in REGISTERED:
+        raise ProfileError(f"flow {flow!r} is unknown; known: {', '.join(REGISTERED)}.")
+    result = run_profile(name, profile, overrides or [])  # type: ignore[arg-type]
+    if name == "retrain":
+        _print_report(Path(result))
+    else:
+        Console().print_json(json.dumps(result))
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Folder of a released model.")],
+    source: Annotated[str, typer.Argument(help="File with one text a line, or - for stdin.")],
+) -> None:
+    """Use a released model: one JSON object a line, in order."""
+    from flows.commands.run import quiet
+    from tasks.prediction import Predictor
+
+    quiet()
+    stream = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+    texts = stream.decode("utf-8", "replace").splitlines()
+    for found in Predictor(model)(texts):
+        typer.echo(json.dumps({"label": found.label, "confidence": found.confidence}))
+
+
+@app.command()
+def up(
+    port: Annotated[int, typer.Option(help="Port of the UI; the next free one if taken.")] = 4200,
+) -> None:
+    """Start server, pool, worker and deployments, and print the URL of the UI."""
+    from flows.commands.services import up as start
+
+    typer.echo(start(port))
+
+
+@app.command()
+def down() -> None:
+    """Stop what `dpmix up` started."""
+    from flows.commands.services import down as end
+
+    typer.echo(end())
+
+
+@dataset_app.command("register")
+def dataset_register(
+    name: Annotated[str, typer.Argument(help="Lower-case name.")],
+    file: Annotated[Path, typer.Argument(help="CSV, TSV, JSON Lines or Parquet.")],
+    text_column: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column of the label.")] = None,
+    person_column: Annotated[
+        str | None, typer.Option(help="Column of the person key; makes the unit a person.")
+    ] = None,
+    period_column: Annotated[
+        str | None, typer.Option(help="Column that must equal --period, else the row is ignored.")
+    ] = None,
+    period: Annotated[str, typer.Option(help="Period of this file, for example 2026-11.")] = "",
+    classes: Annotated[
+        str | None, typer.Option(help="Declared classes, separated by commas.")
+    ] = None,
+    records: Annotated[
+        int | None, typer.Option(help="Declared number of training records (or persons).")
+    ] = None,
+    holdout_records: Annotated[
+        int | None, typer.Option(help="Declared number held out for evaluation.")
+    ] = None,
+    records_per_person: Annotated[
+        int | None, typer.Option(help="Most records of one person that are used.")
+    ] = None,
+    epsilon_cap: Annotated[float | None, typer.Option(help="ε_total of a block. [3]")] = None,
+    holdout_epsilon_cap: Annotated[
+        float | None, typer.Option(help="ε_total of a hold-out block. [6]")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="δ, below 1/n. [1e-5]")] = None,
+) -> None:
+    """Register a private table, or next month's file of one: the same command."""
+    from flows.commands.dataset import register
+
+    dataset = register(
+        name,
+        file,
+        period=period,
+        text_column=text_column,
+        label_column=label_column,
+        person_column=person_column,
+        period_column=period_column,
+        classes=[c.strip() for c in classes.split(",")] if classes else None,
+        records=records,
+        holdout_records=holdout_records,
+        records_per_unit=records_per_person,
+        epsilon_cap=epsilon_cap,
+        holdout_epsilon_cap=holdout_epsilon_cap,
+        delta=delta,
+    )
+    typer.echo(f"registered {dataset.block(period)} (unit: {dataset.claim(period)})")
+
+
+@dataset_app.command("list")
+def dataset_list() -> None:
+    """Names of the registered datasets."""
+    from tasks.installation import Installation
+
+    for name in Installation.open().store.datasets():
+        typer.echo(name)
+
+
+@ledger_app.command("status")
+def ledger_status(dataset: DatasetName = None, as_json: AsJson = False) -> None:
+    """Cap, spent, reserved and remaining of every block."""
+    from flows.commands import ledger
+
+    rows = ledger.status(dataset)
+    columns = {
+        "block": "block", "role": "role", "claim": "unit", "cap": "cap ε", "spent": "spent",
+        "reserved": "reserved", "remaining": "remaining", "delta": "δ",
+    }  # fmt: skip
+    note = "ε of each block's Rényi filter: what its used part would claim. A started run counts as spent."
+    _show(rows, columns, note, as_json=as_json)
+
+
+@ledger_app.command("history")
+def ledger_history(dataset: DatasetName = None, as_json: AsJson = False) -> None:
+    """Every reservation, oldest first."""
+    from flows.commands import ledger
+
+    columns = {
+        "row": "row", "state": "state", "purpose": "purpose", "blocks": "blocks",
+        "epsilon": "ε alone", "steps_counted": "steps", "changed_at": "changed",
+    }  # fmt: skip
+    note = "ε of each mechanism alone: PLD for a training run, Rényi for an evaluation; 0 for a restricted read."
+    _show(ledger.history(dataset), columns, note, as_json=as_json)
+
+
+@ledger_app.command("quote")
+def ledger_quote(profile: Profile, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """What `retrain` with this profile would cost, before it costs anything."""
+    from flows.commands import ledger
+    from flows.parameters import parameters_of, read_profile
+
+    rows = ledger.quote(parameters_of(read_profile(profile, overrides or []), "retrain"))
+    columns = {
+        "block": "block", "arms": "runs", "epsilon_pld_of_one_run": "ε of one run (PLD)",
+        "filter_before": "block before", "filter_after": "block after", "cap": "cap ε", "fits": "fits",
+    }  # fmt: skip
+    _show(rows, columns, "block before/after: ε of the Rényi filter; it gates.", as_json=as_json)
+
+
+@ledger_app.command("release")
+def ledger_release(row: Annotated[int, typer.Argument(help="Ledger row.")]) -> None:
+    """Give back a reservation whose run never started; a started one stays charged."""
+    from tasks.installation import Installation
+
+    Installation.open().ledger.release(row, note="released by the operator")
+    typer.echo(f"row {row} released")
+
+
+@evidence_app.command("verify")
+def evidence_verify(
+    file: Annotated[Path, typer.Argument(help="evidence.jsonl of a run.")],
+    key: Annotated[str, typer.Option(help="Public key, 64 hex digits, as published.")],
+    head: Annotated[str, typer.Option(help="Head of the chain, as published.")] = "",
+) -> None:
+    """Verify chain and signatures, and recompute every ε; needs no database."""
+    from flows.commands.evidence import verify_run
+
+    found = verify_run(file, key, head)
+    for line in found.lines:
+        typer.echo(line)
+    raise typer.Exit(0 if found.complete else 1)
+
+
+def _show(rows: list[dict[str, Any]], columns: dict[str, str], note: str, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    from flows.commands.ledger import show
+
+    show(rows, columns, note)
+
+
+def _print_report(page: Path) -> None:
+    from tasks.reporting import concise
+
+    summary = json.loads((page.parent / "summary.json").read_text())
+    for line in concise(summary):
+        typer.echo(line)
+    typer.echo(f"\nreport: {page}")
+    typer.echo("UI:     make up   (then open the URL that it prints)")
+
+
+def main() -> None:
+    """Run the command line; turn every outcome into an exit code and a message of ours."""
+    try:
+        app(standalone_mode=False)
+    except KeyboardInterrupt:
+        _fail("interrupted. What had started stays charged; see `dpmix ledger status`.", 130)
+    except typer.Abort:
+        _fail("aborted.", 130)
+    except typer.Exit as ended:
+        sys.exit(ended.exit_code)
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the last line of defence
+        _explain(error)
+
+
+def _explain(error: BaseException) -> None:
+    import click
+
+    from storage.errors import BudgetRefused, StorageError
+
+    if isinstance(error, click.ClickException):
+        error.show()
+        sys.exit(2)
+    if isinstance(error, BudgetRefused):
+        _fail(str(error), 3)
+    if type(error).__name__ == "ReleaseRefused":
+        _fail(str(error), 4)
+    if isinstance(error, ValueError | StorageError | FileNotFoundError) or (
+        type(error).__module__.split(".")[0] in {"flows", "tasks"}
+    ):
+        _fail(str(error), 2)
+    from storage.settings import Settings
+
+    log = Settings().home / "errors" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}.txt"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("".join(traceback.format_exception(error)))
+    _fail(f"unexpected {type(error).__name__}: {error}\ndetails: {log}", 1)
+
+
+def _fail(message: str, code: int) -> None:
+    typer.secho(message, err=True, fg="red" if code != 130 else None)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

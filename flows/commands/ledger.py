@@ -1,0 +1,104 @@
+"""`dpmix ledger`: what has been spent on whose data, by what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from privacy import accounting
+from privacy.accounting import RenyiFilter
+from privacy.plan import Plan
+from tasks.budget import position
+from tasks.installation import Installation
+
+
+def status(dataset: str | None) -> list[dict[str, Any]]:
+    """Each block's cap, spent, reserved and remaining, as the filter's ε."""
+    ledger = Installation.open().ledger
+    return [{"block": b.block.name, **position(b)} for b in ledger.balances(dataset)]
+
+
+def history(dataset: str | None) -> list[dict[str, Any]]:
+    """Every reservation, oldest first."""
+    return [
+        {
+            "row": e.row,
+            "state": e.state,
+            "purpose": e.purpose,
+            "kind": e.kind,
+            "blocks": list(e.blocks),
+            "epsilon": e.epsilon,
+            "delta": e.delta,
+            "steps": e.steps,
+            "steps_counted": e.steps_counted,
+            "created_at": e.created_at.isoformat(timespec="seconds"),
+            "changed_at": e.changed_at.isoformat(timespec="seconds"),
+            "flow_run_id": e.flow_run_id,
+            "mechanism": dict(e.mechanism),
+        }
+        for e in Installation.open().ledger.history(dataset)
+    ]
+
+
+def quote(parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    """What `retrain` with these parameters would cost each block, and what it would leave."""
+    installation = Installation.open()
+    dataset = installation.store.dataset(parameters["dataset"].name)
+    training, evaluation = parameters["training"], parameters["evaluation"]
+    balances = {b.block.name: b for b in installation.ledger.balances(dataset.name)}
+    rows = []
+    for period in parameters["dataset"].periods:
+        balance = balances[dataset.block(period)]
+        block = balance.block
+        gate = RenyiFilter(block.epsilon_cap, block.delta, block.orders)
+        plan = Plan.calibrated(
+            privacy_unit=dataset.unit,
+            declared_units=block.declared_units,
+            records_per_unit=dataset.records_per_unit,
+            classes=dataset.classes,
+            feature_dimension=1,
+            **training.model_dump(exclude={"max_physical_batch", "device"}),
+        )
+        arms = 2 if evaluation.private_only else 1
+        used = [s + r for s, r in zip(balance.spent, balance.reserved, strict=True)]
+        cost = [c * arms for c in gate.costs(plan.event)]
+        after = [u + c for u, c in zip(used, cost, strict=True)]
+        rows.append(
+            {
+                "block": block.name,
+                "arms": arms,
+                "noise_multiplier": plan.noise_multiplier,
+                "epsilon_pld_of_one_run": plan.pld_epsilon,
+                "epsilon_rdp_of_one_run": accounting.rdp_epsilon(plan.event, delta=plan.delta),
+                "filter_before": gate.epsilon_of(used),
+                "filter_after": gate.epsilon_of(after),
+                "cap": block.epsilon_cap,
+                "fits": gate.admits(used, cost),
+            }
+        )
+    return rows
+
+
+def show(rows: list[dict[str, Any]], columns: dict[str, str], note: str) -> None:
+    """Print rows as a table, with a line that says which ε is meant."""
+    if not rows:
+        Console().print("nothing here yet: register a dataset with `dpmix dataset register`.")
+        return
+    table = Table(box=None, header_style="bold")
+    for title in columns.values():
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row[key]) for key in columns))
+    console = Console()
+    console.print(table)
+    console.print(note, style="dim")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return ", ".join(value) if isinstance(value, list) else str(value)

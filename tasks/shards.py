@@ -1,0 +1,60 @@
+"""Raw public shards, and how the public stages show their progress and time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from storage.corpus import CorpusError
+from tasks.embedding import embedding_progress
+from tasks.progress import stage
+
+
+def raw_shards(folder: str) -> list[Path]:
+    """The raw shards of a folder, by name.
+
+    Raises:
+        CorpusError: The folder holds none.
+    """
+    found = sorted(Path(folder).glob("*.jsonl"))
+    if not found:
+        raise CorpusError(
+            f"corpus.raw = {folder} holds no *.jsonl shard. Put the raw public text there, one JSON "
+            'object with "text" and "source" a line.'
+        )
+    return found
+
+
+def gather(futures: Sequence[Any]) -> list[Any]:
+    """Results of submitted tasks, in order, shown as a bar.
+
+    Raises:
+        Exception: What the first failed task raised.
+    """
+    results = []
+    with stage("cleaning public shards", len(futures)) as update:
+        for future in futures:
+            results.append(future.result())
+            update(len(results), len(futures))
+    return results
+
+
+@contextmanager
+def timed(corpus: Path, name: str) -> Iterator[None]:
+    """Keep the seconds of a *public* stage beside the corpus, for the report."""
+    started = time.monotonic()
+    yield
+    path = corpus / "seconds.json"
+    seconds = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**seconds, name: round(time.monotonic() - started, 1)}))
+
+
+@contextmanager
+def embedding_bar() -> Iterator[None]:
+    """Show the embedding of public texts as a bar."""
+    with stage("embedding public text", 1) as update, embedding_progress(update):
+        yield
