@@ -247,6 +247,9 @@ def _print_report(page: Path) -> None:
 
 def main() -> None:
     """Run the command line; turn every outcome into an exit code and a message of ours."""
+    from flows import services
+
+    services.prepare()
     try:
         app(standalone_mode=False)
     except KeyboardInterrupt:

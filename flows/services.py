@@ -60,7 +60,10 @@ def environment(url: str = "") -> dict[str, str]:
         "PREFECT_SERVER_UI_V2_ENABLED": "false",
         "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
+        # Idle OpenMP threads sleep instead of spinning: many small tensors, few cores.
+        "OMP_WAIT_POLICY": "PASSIVE",
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
             "prefect.server.concurrency.lease_storage.filesystem"
         ),
@@ -75,17 +78,32 @@ def environment(url: str = "") -> dict[str, str]:
     return values
 
 
+def prepare() -> None:
+    """Put our Prefect settings into this process; before Prefect is first imported."""
+    os.environ.update(environment())
+
+
 @contextlib.contextmanager
 def session() -> Iterator[Services]:
     """A Prefect server for the flows of this process."""
     running = current()
     services = running or start_server()
-    os.environ.update(environment(services.url))
+    from prefect.settings import PREFECT_API_URL, temporary_settings  # noqa: PLC0415 - see `prepare`
+
     try:
-        yield services
+        with temporary_settings({PREFECT_API_URL: services.api}):
+            yield services
     finally:
+        _flush_logs()
         if running is None:
             stop(services.server)
+
+
+def _flush_logs() -> None:
+    """Deliver what is queued for the server's log before the server goes."""
+    from prefect.logging.handlers import APILogHandler  # noqa: PLC0415 - see `prepare`
+
+    APILogHandler().flush()
 
 
 def start_server(port: int = 0) -> Services:

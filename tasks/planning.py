@@ -35,8 +35,8 @@ from tasks.sections import (
 
 MIXED, PRIVATE_ONLY, PUBLIC_ONLY = "mixed", "dp_private_only", "public_only"
 PURPOSES = {MIXED: "mixed model", PRIVATE_ONLY: "private-only arm"}
-EVALUATION = "evaluation (noised confusion matrices)"
-MEMBERS = "member audit (restricted)"
+EVALUATION = "evaluation"
+MEMBERS = "member audit"
 
 
 @task(persist_result=False, cache_policy=NO_CACHE, task_run_name="plan")

@@ -33,8 +33,8 @@ def history(dataset: str | None) -> list[dict[str, Any]]:
             "delta": e.delta,
             "steps": e.steps,
             "steps_counted": e.steps_counted,
-            "created_at": e.created_at.isoformat(timespec="seconds"),
-            "changed_at": e.changed_at.isoformat(timespec="seconds"),
+            "created_at": f"{e.created_at:%Y-%m-%d %H:%M:%SZ}",
+            "changed_at": f"{e.changed_at:%Y-%m-%d %H:%M:%SZ}",
             "flow_run_id": e.flow_run_id,
             "mechanism": dict(e.mechanism),
         }

@@ -120,6 +120,22 @@ def audit_mechanism(
         on_progress: Called with (runs done, runs in all).
     """
     total = size.repeats + 2
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # thousands of tiny steps: handing them around costs more than they do
+    try:
+        return _audit(plan, views, labels, size, on_progress, total)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _audit(
+    plan: Plan,
+    views: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    size: AuditSize,
+    on_progress: Callable[[int, int], None],
+    total: int,
+) -> MechanismAudit:
     each = per_bound_confidence(joint=size.confidence, count=2)
     coins = canary.draw_coins(m=size.canaries, token_bytes=secrets.token_bytes)
     unseen = canary.draw_coins(m=size.canaries, token_bytes=secrets.token_bytes)
