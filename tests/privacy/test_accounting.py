@@ -134,61 +134,17 @@ class TestOracles:
         assert pld_epsilon(more, delta=1e-5) <= epsilon <= pld_epsilon(less, delta=1e-5)
 
 
-class TestCalibration:
-    @settings(max_examples=5)
-    @given(st.floats(0.05, 12), st.floats(1e-9, 1e-3))
-    def test_never_exceeds_its_target_and_wastes_little(self, epsilon, delta):
-        sigma = calibrate_noise(
-            lambda s: dpsgd(s, 0.01, 500), epsilon=epsilon, delta=delta, price=rdp_epsilon
-        )
-        assert rdp_epsilon(dpsgd(sigma, 0.01, 500), delta=delta) <= epsilon
-        assert rdp_epsilon(dpsgd(sigma * 0.998, 0.01, 500), delta=delta) > epsilon
-
-    def test_finds_the_noise_of_a_run(self):
-        sigma = calibrate_noise(lambda s: dpsgd(s, 0.2, 100), epsilon=0.5, delta=1e-5)
-        assert sigma == pytest.approx(14.21, rel=0.01)
-
-    def test_never_prices_noise_far_below_the_answer(self):
-        # The tight price of tiny noise takes minutes and gigabytes: a search must not touch it.
-        asked = []
-
-        def price(event, *, delta):
-            asked.append(event.noise_multiplier)
-            return rdp_epsilon(event, delta=delta)
-
-        sigma = calibrate_noise(
-            lambda s: gaussian_event(noise_multiplier=s), epsilon=8, delta=1e-5, price=price
-        )
-        assert min(asked) > sigma / 4
-
-    @pytest.mark.parametrize("value", [*BAD_NUMBERS[:6], 1.0, 2.0])
-    def test_refuses_a_delta_out_of_range(self, value):
-        with pytest.raises(PlanError, match="delta must be .* got"):
-            calibrate_noise(lambda s: gaussian_event(noise_multiplier=s), epsilon=1, delta=value)
-
-    @pytest.mark.parametrize("value", BAD_NUMBERS[:6])
-    def test_refuses_an_epsilon_out_of_range(self, value):
-        with pytest.raises(PlanError, match=r"epsilon must be .* got .*training\.epsilon"):
-            calibrate_noise(lambda s: gaussian_event(noise_multiplier=s), epsilon=value, delta=1e-5)
-
-    def test_says_when_no_noise_is_enough(self):
-        with pytest.raises(PrivacyError, match="no noise up to 1e6.*Raise epsilon"):
-            calibrate_noise(
-                lambda s: dpsgd(s, 1.0, 10**9), epsilon=1e-3, delta=1e-9, price=rdp_epsilon
-            )
-
-
 class TestEvents:
     @pytest.mark.parametrize("value", BAD_NUMBERS)
     def test_a_noise_multiplier_out_of_range_is_refused(self, value):
-        with pytest.raises(PlanError, match="noise_multiplier must be .* got"):
+        with pytest.raises(PlanError, match=r"noise_multiplier must be .* got"):
             dpsgd(value, 0.1, 1)
-        with pytest.raises(PlanError, match="noise_multiplier must be .* got"):
+        with pytest.raises(PlanError, match=r"noise_multiplier must be .* got"):
             gaussian_event(noise_multiplier=value)
 
     @pytest.mark.parametrize("value", [*BAD_NUMBERS, 1.0000001, 2.0])
     def test_a_sample_rate_out_of_range_is_refused(self, value):
-        with pytest.raises(PlanError, match="sample_rate must be .* got"):
+        with pytest.raises(PlanError, match=r"sample_rate must be .* got"):
             dpsgd(1.0, value, 1)
 
     @pytest.mark.parametrize("value", [0, -1, 1.0, 1.5, math.nan, True, "3", None])
@@ -301,20 +257,6 @@ class TestRenyiDivergence:
         assert min(cost) >= 1
 
 
-class TestPldMonotonicity:
-    @settings(max_examples=5)
-    @given(st.floats(1, 4), st.floats(1e-3, 0.1), st.integers(10, 300), st.data())
-    def test_less_noise_more_sampling_and_more_steps_never_cost_less(self, sigma, q, steps, data):
-        base = pld_epsilon(dpsgd(sigma, q, steps), delta=1e-5)
-        dearer = data.draw(
-            st.sampled_from(
-                [(sigma * 0.9, q, steps), (sigma, q * 1.2, steps), (sigma, q, steps * 2)]
-            )
-        )
-        assert pld_epsilon(dpsgd(*dearer), delta=1e-5) >= base
-        assert pld_epsilon(dpsgd(sigma, q, steps), delta=1e-6) >= base
-
-
 class TestRenyiFilter:
     def test_has_the_known_cost_of_a_run(self):
         gate = RenyiFilter(epsilon=4, delta=1e-5)
@@ -407,12 +349,12 @@ class TestRenyiFilter:
 
     @pytest.mark.parametrize("value", BAD_NUMBERS)
     def test_a_cap_out_of_range_is_refused(self, value):
-        with pytest.raises(PlanError, match="epsilon_cap must be .* got"):
+        with pytest.raises(PlanError, match=r"epsilon_cap must be .* got"):
             RenyiFilter(epsilon=value, delta=1e-5)
 
     @pytest.mark.parametrize("value", [*BAD_NUMBERS, 1.0])
     def test_a_delta_out_of_range_is_refused(self, value):
-        with pytest.raises(PlanError, match="delta must be .* got"):
+        with pytest.raises(PlanError, match=r"delta must be .* got"):
             RenyiFilter(epsilon=1, delta=value)
 
     @pytest.mark.parametrize("orders", [(), (1,), (2, 1.5), (2.5,), tuple(range(2, 15))])

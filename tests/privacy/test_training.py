@@ -242,16 +242,12 @@ class TestCounting:
 
         monkeypatch.setattr(NoiseSource, "poisson_sample", lambda *_: pytest.fail("sampled"))
         with pytest.raises(RuntimeError, match="ledger is gone"):
-            train(
-                make_plan(), random_units(2), linear(), source=NoiseSource(), count_ahead=refuse
-            )
+            train(make_plan(), random_units(2), linear(), source=NoiseSource(), count_ahead=refuse)
 
 
 class TestTampering:
     @pytest.mark.parametrize("name", ["noise_multiplier", "max_grad_norm", "divisor"])
-    def test_another_constant_in_the_optimiser_refuses_the_step(
-        self, make_plan, monkeypatch, name
-    ):
+    def test_another_constant_in_the_optimiser_refuses_the_step(self, make_plan, monkeypatch, name):
         self._refused(make_plan, monkeypatch, name, lambda o: setattr(o, name, 0.123))
 
     def test_another_learning_rate_refuses_the_step(self, make_plan, monkeypatch):
@@ -320,9 +316,7 @@ class TestResult:
         for parameter in head[1].parameters():
             parameter.requires_grad_(False)
         result = train(make_plan(), random_units(5), head, source=NoiseSource()).head
-        for (name, before), after in zip(
-            head.named_parameters(), result.parameters(), strict=True
-        ):
+        for (name, before), after in zip(head.named_parameters(), result.parameters(), strict=True):
             assert torch.equal(before, after) == name.startswith("1."), name
 
     def test_says_whether_it_is_private_and_carries_the_commitment(self, make_plan):

