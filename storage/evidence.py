@@ -6,10 +6,11 @@ form of the first five, so the previous hash lies inside what is hashed; `signat
 `hash`. The head (the last hash) is anchored outside the file, in the ledger row that it settles.
 
 What is guaranteed. Whoever holds the public key and a head can tell that no line was changed, dropped
-or put in between. What is not: that the code which wrote it ran as it says. A prefix of a chain
-verifies too, so a file that is not closed reads INCOMPLETE unless the head is given. No seed, private
-row, un-noised number or realised batch size is ever written here; digests of private data are left out
-altogether.
+or put in between, nor even respelled: a line must be the canonical form of what it says. A last line
+that a kill cut off is dropped when its writer opens the file again. What is not: that the code which
+wrote it ran as it says. A prefix of a chain verifies too, so a file that is not closed reads INCOMPLETE
+unless the head is given. No seed, private row, un-noised number or realised batch size is ever written
+here; digests of private data are left out altogether.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from storage.errors import StorageError
 
 GENESIS = "0" * 64
 CLOSED = "closed"
+_FIELDS = {"body", "kind", "at", "sequence", "previous", "hash", "signature"}
 
 
 class EvidenceError(StorageError):
@@ -69,6 +71,7 @@ class Evidence:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._sequence, self.head = 0, GENESIS
         if path.exists():
+            _mend(path, key)
             seen = verify(path, public_key(key))
             self._sequence, self.head = seen.entries, seen.head
 
@@ -145,31 +148,69 @@ def verify(path: Path, key: str, *, head: str = "") -> Verification:
         raise EvidenceError(f"public key must be 64 hex digits; got {key!r}.") from None
     if not path.is_file():
         raise EvidenceError(f"{path} does not exist.")
+    return _verify(path.read_bytes(), path.name, verifier, head)
+
+
+def _verify(content: bytes, name: str, verifier: Ed25519PublicKey, head: str) -> Verification:
     previous, bodies = GENESIS, []
-    for sequence, line in enumerate(path.read_bytes().split(b"\n")):
-        if not line:
-            continue
+    lines = content.removesuffix(b"\n").split(b"\n") if content else []
+    for sequence, line in enumerate(lines):
         try:
-            entry = json.loads(line)
-            given, signature = entry.pop("hash"), base64.b64decode(entry.pop("signature"))
-        except (ValueError, KeyError, AttributeError, TypeError):
-            raise EvidenceError(f"entry {sequence} of {path.name} is not a signed entry.") from None
+            entry, given, signature = _parse(line)
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            raise EvidenceError(f"entry {sequence} of {name} is not a signed entry.") from None
         if entry.get("sequence") != sequence or entry.get("previous") != previous:
-            raise EvidenceError(f"entry {sequence} of {path.name} does not follow the one before.")
+            raise EvidenceError(f"entry {sequence} of {name} does not follow the one before.")
         if _hash(entry) != given:
-            raise EvidenceError(f"entry {sequence} of {path.name} was changed: its hash differs.")
+            raise EvidenceError(f"entry {sequence} of {name} was changed: its hash differs.")
         try:
             verifier.verify(signature, bytes.fromhex(given))
         except (InvalidSignature, ValueError):
-            raise EvidenceError(
-                f"entry {sequence} of {path.name} is not signed by this key."
-            ) from None
+            raise EvidenceError(f"entry {sequence} of {name} is not signed by this key.") from None
         previous = given
         bodies.append((str(entry["kind"]), entry["body"]))
     if head and head != previous:
-        raise EvidenceError(f"{path.name} ends at {previous}, not at the head {head}.")
+        raise EvidenceError(f"{name} ends at {previous}, not at the head {head}.")
     complete = bool(head) or bool(bodies and bodies[-1][0] == CLOSED)
     return Verification(len(bodies), previous, complete, tuple(bodies))
+
+
+def _parse(line: bytes) -> tuple[dict[str, Any], str, bytes]:
+    """(what is hashed, hash, signature) of a line, which must be spelled as a writer spells it."""
+    entry = json.loads(line)
+    if set(entry) != _FIELDS or _canonical(entry).encode() != line:
+        raise ValueError("not in canonical form")
+    given, text = entry.pop("hash"), entry.pop("signature")
+    signature = base64.b64decode(text, validate=True)
+    if base64.b64encode(signature).decode() != text:
+        raise ValueError("signature not in canonical form")
+    return entry, given, signature
+
+
+def _mend(path: Path, key: Ed25519PrivateKey) -> None:
+    """End a file at a newline: complete a whole last line that lacks it, drop one that was cut off.
+
+    What comes before is verified first, and a last line that is whole but wrong is left for `verify`
+    to name: only what a kill can leave is ever dropped.
+    """
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole == content:
+        return
+    _verify(whole, path.name, key.public_key(), "")
+    try:
+        json.loads(content[len(whole) :])
+        torn = False
+    except (ValueError, RecursionError):
+        torn = True
+    if not torn:
+        _verify(content, path.name, key.public_key(), "")
+    with path.open("r+b") as stream:
+        stream.truncate(len(whole) if torn else len(content))
+        stream.seek(0, os.SEEK_END)
+        stream.write(b"" if torn else b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _canonical(value: Mapping[str, Any]) -> str:

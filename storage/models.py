@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from storage.errors import StorageError
@@ -63,8 +64,10 @@ def load_model(folder: Path) -> StoredModel:
     try:
         card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         state = load_file(folder / "weights.safetensors")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"{folder} is not a released model: {error}.") from None
+    if not isinstance(card, dict):
+        raise ModelError(f"{folder} is not a released model: model.json holds no object.")
     if card.get("schema") != SCHEMA:
         raise ModelError(f"{folder} has schema {card.get('schema')}; this version reads {SCHEMA}.")
     return StoredModel(card, state)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import re
 import secrets
 from dataclasses import asdict, dataclass
@@ -38,6 +39,8 @@ _SCHEMA = pa.schema(
     [("unit", pa.string()), ("order", pa.string()), ("text", pa.string()), ("label", pa.int32())]
 )
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,60}")
+_PERIOD = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_UNITS = ("record", "person")
 _MAXIMUM_CHARACTERS = 1_000_000
 
 
@@ -82,16 +85,22 @@ class Dataset:
             raise PrivateDataError(
                 f"dataset name must be lower-case letters, digits, '.', '_' or '-'; got {self.name!r}."
             )
+        if self.unit not in _UNITS:
+            raise PrivateDataError(f"unit must be one of {', '.join(_UNITS)}; got {self.unit!r}.")
         if (self.unit == "person") != bool(self.person_column):
             raise PrivateDataError(
                 f"unit {self.unit!r} and person_column {self.person_column!r} do not match: unit person "
                 "needs --person-column, unit record takes none."
             )
-        if self.records < 1 or self.holdout_records < 0:
-            raise PrivateDataError(
-                f"records must be >= 1 and holdout_records >= 0; got {self.records} and "
-                f"{self.holdout_records}."
-            )
+        for name, least in (("records", 1), ("holdout_records", 0), ("records_per_unit", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise PrivateDataError(f"{name} must be a whole number >= {least}; got {value}.")
+        caps = [self.epsilon_cap] + [self.holdout_epsilon_cap] * (self.holdout_records > 0)
+        if not all(math.isfinite(cap) and cap > 0 for cap in caps):
+            raise PrivateDataError(f"ε caps must be finite and > 0; got {caps}.")
+        if not 0 < self.delta < 1:
+            raise PrivateDataError(f"delta must lie between 0 and 1; got {self.delta}.")
         if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
             raise PrivateDataError(
                 f"classes must be at least two different names; got {list(self.classes)}. Declare "
@@ -104,7 +113,16 @@ class Dataset:
         return self.holdout_records / (self.records + self.holdout_records)
 
     def block(self, period: str, *, holdout: bool = False) -> str:
-        """Name of the block of a period ('' means the only one), or of its hold-out."""
+        """Name of the block of a period ('' means the only one), or of its hold-out.
+
+        Raises:
+            PrivateDataError: The period's name could be read as another block's.
+        """
+        if period and not _PERIOD.fullmatch(period):
+            raise PrivateDataError(
+                f"period must be at most 100 letters, digits, '.', '_' or '-', not '.' first; got "
+                f"{period!r}."
+            )
         base = f"{self.name}/{period or 'all'}"
         return f"{base}/holdout" if holdout else base
 
@@ -198,7 +216,7 @@ class PrivateStore:
         Says nothing about the rows: not how many, not which were malformed.
 
         Raises:
-            PrivateDataError: The *file* is unusable.
+            PrivateDataError: The *file* or the period's name is unusable.
         """
         keys = self._keys(dataset.name)
         bound = self._bound_units(dataset.name)
@@ -305,16 +323,22 @@ def _parse(
 ) -> tuple[str, int, str] | None:
     """(text, label, person), or None for a malformed row."""
     text = row.get(dataset.text_column)
-    label = index.get(str(row.get(dataset.label_column)).strip())
-    person = str(row.get(dataset.person_column) or "").strip() if dataset.person_column else ""
+    label = index.get(_field(row, dataset.label_column))
+    person = _field(row, dataset.person_column)
     if not isinstance(text, str) or not text.strip() or label is None:
         return None
     if dataset.person_column and not person:
         return None
-    if dataset.period_column and str(row.get(dataset.period_column)).strip() != period:
+    if dataset.period_column and _field(row, dataset.period_column) != period:
         return None
     text = text[:_MAXIMUM_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
     return text, label, person
+
+
+def _field(row: Any, column: str) -> str:
+    """A row's value as text; '' if there is none, or it is a list or an object."""
+    value = row.get(column)
+    return "" if value is None or isinstance(value, list | dict) else str(value).strip()
 
 
 def _unit_id(key: str, dataset: Dataset, period: str, person: str, text: str) -> str:
@@ -324,7 +348,8 @@ def _unit_id(key: str, dataset: Dataset, period: str, person: str, text: str) ->
 
 
 def _digest(key: str, value: str) -> str:
-    return hmac.digest(bytes.fromhex(key), value.encode(), "sha256").hex()
+    # A lone surrogate is no text, but it can stand in a person key, and must not raise.
+    return hmac.digest(bytes.fromhex(key), value.encode(errors="surrogatepass"), "sha256").hex()
 
 
 def _fraction(key: str, unit: str) -> float:

@@ -74,7 +74,7 @@ def _delimited(path: Path, columns: tuple[str, ...], delimiter: str) -> Iterator
 
 
 def _json_lines(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
-    with path.open(encoding="utf-8", errors="replace") as stream:
+    with path.open(encoding="utf-8-sig", errors="replace") as stream:
         for line in stream:
             try:
                 value = json.loads(line)
@@ -92,4 +92,23 @@ def _parquet(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
         raise PrivateDataError(f"{path.name} is not a Parquet file. Check the suffix.") from None
     _require(path, table.schema_arrow.names, columns)
     for batch in table.iter_batches(columns=list(columns)):
-        yield from batch.to_pylist()
+        values = [_values(column) for column in batch.columns]
+        for row in zip(*values, strict=True):
+            yield dict(zip(batch.schema.names, row, strict=True))
+
+
+def _values(column: pa.Array) -> list[object]:
+    """A column's values; None for one that Python cannot hold, such as text that is no UTF-8."""
+    try:
+        values: list[object] = column.to_pylist()
+    except (ValueError, OverflowError, pa.ArrowException):
+        return [_value(scalar) for scalar in column]
+    return values
+
+
+def _value(scalar: pa.Scalar) -> object:
+    try:
+        value: object = scalar.as_py()
+    except (ValueError, OverflowError, pa.ArrowException):
+        return None
+    return value

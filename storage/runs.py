@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from storage.errors import StorageError
@@ -72,6 +73,17 @@ class RunFolder:
         return sorted(p.stem for p in (self.path / "arms").glob("*.safetensors"))
 
     def read_weights(self, arm: str) -> dict[str, torch.Tensor]:
-        """An arm's weights."""
-        weights: dict[str, torch.Tensor] = load_file(self.path / "arms" / f"{arm}.safetensors")
+        """An arm's weights.
+
+        Raises:
+            RunError: They are not there, or are no weights.
+        """
+        path = self.path / "arms" / f"{arm}.safetensors"
+        if not path.is_file():
+            known = ", ".join(self.arms()) or "none"
+            raise RunError(f"{self.path} has no weights of arm {arm!r}; it has those of: {known}.")
+        try:
+            weights: dict[str, torch.Tensor] = load_file(path)
+        except SafetensorError as error:
+            raise RunError(f"{path} holds no weights: {error}.") from None
         return weights

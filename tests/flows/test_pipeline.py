@@ -1,0 +1,172 @@
+"""The whole pipeline on a few real rows: what a user relies on, and what must turn it red."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.commands import dataset, evidence
+from flows.commands.run import call
+from flows.parameters import parameters_of
+from privacy.errors import PlanError
+from privacy.training import PlanOptimizer
+from storage.errors import BudgetRefused, PrivateDataError
+from storage.private import PrivateStore
+from tasks.auditing import ReleaseRefused
+from tasks.installation import Installation
+from tasks.prediction import Predictor
+
+
+def retrain(profile, **training):
+    changed = {**profile, "training": {**profile["training"], **training}}
+    return call("retrain", parameters_of(changed, "retrain"))
+
+
+@pytest.fixture(scope="module")
+def released(installed, profile):
+    """The summary of one released run."""
+    page = Path(retrain(profile))
+    assert page.is_file()
+    return json.loads((page.parent / "summary.json").read_text())
+
+
+def test_a_second_refresh_embeds_nothing(installed, profile):
+    assert call("refresh_public", parameters_of(profile, "refresh_public"))["embedded"] == 0
+
+
+def test_a_run_is_released_with_its_figures(released):
+    assert released["released"]
+    assert released["audit"]["verdict"] == "pass"
+    assert released["epsilon"] <= 0.5
+    assert set(released["utility"]["arms"]) == {"mixed", "dp_private_only", "public_only"}
+    cleaning = released["cleaning"]
+    assert cleaning["seen"] == cleaning["kept"] + sum(cleaning["dropped"].values())
+
+
+def test_both_private_arms_and_the_evaluation_are_charged(released):
+    purposes = {c["purpose"]: c["state"] for c in released["charges"]}
+    assert set(purposes) == {"mixed model", "private-only arm", "evaluation"}
+    assert set(purposes.values()) == {"COMMITTED"}
+
+
+def test_the_evidence_verifies_and_its_epsilon_is_recomputed(released):
+    kept = released["evidence"]
+    found = evidence.verify_run(Path(kept["path"]), kept["public_key"], kept["head"])
+    assert found.complete
+    assert sum("recomputed" in line for line in found.lines) == 2
+
+
+def test_a_released_model_predicts(released):
+    first, empty = Predictor(released["model"])(["A wonderful, moving film.", ""])
+    assert first.label in ("negative", "positive")
+    assert empty.label == ""
+
+
+def test_the_member_audit_stays_in_the_trust_zone(released, installed):
+    assert list((installed / "var/private/reviews/restricted").glob("*.json"))
+    assert "auc" not in json.dumps(released)
+
+
+def test_a_planted_fault_is_refused_before_any_private_read(
+    released, installed, profile, monkeypatch
+):
+    honest = PlanOptimizer.add_noise
+
+    def weak(self):
+        source, self.source = self.source, WeakSource(self.source)
+        honest(self)
+        self.source = source
+
+    class WeakSource:
+        def __init__(self, source):
+            self._source = source
+
+        def normal(self, count):
+            return self._source.normal(count) * 0.01
+
+    reads = []
+    read = PrivateStore.read
+    monkeypatch.setattr(PrivateStore, "read", lambda *a, **k: reads.append(a) or read(*a, **k))
+    monkeypatch.setattr(PlanOptimizer, "add_noise", weak)
+    models = set((installed / "var/models/reviews").iterdir())
+    with pytest.raises(ReleaseRefused, match="audit shows at least"):
+        retrain(profile, epsilon=0.2)
+    assert not reads
+    assert set((installed / "var/models/reviews").iterdir()) == models
+    states = {e.state for e in Installation.open().ledger.history() if e.row > 4}
+    assert states == {"RELEASED"}
+    newest = max((installed / "runs").glob("*/summary.json"), key=lambda p: p.stat().st_mtime)
+    assert json.loads(newest.read_text())["released"] is False
+
+
+def test_an_exhausted_block_is_refused_before_any_private_read(
+    released, installed, profile, monkeypatch
+):
+    monkeypatch.setattr(PrivateStore, "read", lambda *_: pytest.fail("private rows were read"))
+    with pytest.raises(BudgetRefused) as refusal:
+        retrain(profile, epsilon=1.1)
+    for part in (
+        "reviews/all",
+        "cap ε=1.2",
+        "spent",
+        "reserved",
+        "asked",
+        "short by",
+        "would still fit",
+    ):
+        assert part in str(refusal.value)
+
+
+def test_an_epsilon_above_the_cap_is_refused_when_planned(installed, profile):
+    with pytest.raises(PlanError, match="at most the blocks' cap"):
+        retrain(profile, epsilon=5.0)
+
+
+def test_an_unregistered_dataset_is_named(installed, profile):
+    with pytest.raises(PrivateDataError, match="'nobody' is not registered"):
+        call("retrain", parameters_of({**profile, "dataset": {"name": "nobody"}}, "retrain"))
+
+
+def test_a_batchnorm_head_is_refused_before_the_reservation(released, installed, profile):
+    before = len(Installation.open().ledger.history())
+    with pytest.raises(PlanError, match="BatchNorm"):
+        retrain(profile, head="tests_batchnorm_head:make")
+    assert len(Installation.open().ledger.history()) == before
+
+
+@pytest.fixture(autouse=True)
+def _batchnorm_head(tmp_path, monkeypatch):
+    (tmp_path / "tests_batchnorm_head.py").write_text(
+        "from torch import nn\n"
+        "def make(d, k):\n"
+        "    return nn.Sequential(nn.BatchNorm1d(d), nn.Linear(d, k))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.parametrize("records", [999, 1])
+def test_too_few_declared_records_are_refused_with_advice(installed, home, records):
+    with pytest.raises(PlanError, match="Instead"):
+        dataset.register(
+            "few",
+            home / "reviews.csv",
+            text_column="review",
+            label_column="sentiment",
+            classes=["negative", "positive"],
+            records=records,
+        )
+
+
+def test_a_delta_of_one_over_n_is_refused(installed, home):
+    with pytest.raises((PlanError, PrivateDataError), match="delta"):
+        dataset.register(
+            "coarse",
+            home / "reviews.csv",
+            text_column="review",
+            label_column="sentiment",
+            classes=["negative", "positive"],
+            records=1000,
+            delta=1e-3,
+        )
