@@ -41,7 +41,13 @@ from typing import Any
 import dp_accounting
 from dp_accounting import DpEvent, pld, rdp
 
-from privacy.errors import PlanError, PrivacyError, UnsupportedMechanism, check_positive
+from privacy.errors import (
+    PlanError,
+    PrivacyError,
+    UnsupportedMechanism,
+    check_positive,
+    check_whole,
+)
 
 UNITS_PER_NAT = 10**9
 """Ledger units in one nat of Rényi divergence."""
@@ -64,7 +70,7 @@ def dpsgd_event(*, noise_multiplier: float, sample_rate: float, steps: int) -> D
     Raises:
         PlanError: A value is out of its range.
     """
-    check_positive("noise_multiplier", noise_multiplier, remedy="Calibrate it to an epsilon.")
+    _check_noise(noise_multiplier)
     check_positive("sample_rate", sample_rate, remedy="It is a probability: use at most 1.")
     if sample_rate > 1:
         raise PlanError(f"sample_rate must be at most 1; got {sample_rate}. It is a probability.")
@@ -77,7 +83,7 @@ def dpsgd_event(*, noise_multiplier: float, sample_rate: float, steps: int) -> D
 
 def gaussian_event(*, noise_multiplier: float) -> DpEvent:
     """The event of one (continuous or discrete) Gaussian release; σ over the L2 sensitivity."""
-    check_positive("noise_multiplier", noise_multiplier, remedy="Calibrate it to an epsilon.")
+    _check_noise(noise_multiplier)
     return dp_accounting.GaussianDpEvent(noise_multiplier)
 
 
@@ -111,23 +117,37 @@ def event_to_json(event: DpEvent) -> dict[str, Any]:
 
 def event_from_json(value: Mapping[str, Any]) -> DpEvent:
     """Rebuild an event; every number is checked again, since the file may have been edited."""
-    kind = value.get("kind")
+    try:
+        return _event_from_json(value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, PrivacyError):
+            raise
+        raise PlanError(
+            f"the stored event {value!r} lacks a part or holds a wrong one ({error}). Price the "
+            "mechanism again."
+        ) from None
+
+
+def _event_from_json(value: Mapping[str, Any]) -> DpEvent:
+    kind = value["kind"]
     if kind == "gaussian":
         return gaussian_event(noise_multiplier=float(value["noise_multiplier"]))
     if kind == "poisson_sampled":
-        inner = value["event"]
+        inner = _event_from_json(value["event"])
+        if not isinstance(inner, dp_accounting.GaussianDpEvent):
+            raise UnsupportedMechanism(
+                f"a Poisson-sampled {value['event']['kind']!r} has no price here; only gaussian has."
+            )
         return dpsgd_event(
-            noise_multiplier=float(inner["noise_multiplier"]),
+            noise_multiplier=inner.noise_multiplier,
             sample_rate=float(value["sample_rate"]),
             steps=1,
         ).event
     if kind == "self_composed":
-        count = value["count"]
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise PlanError(f"count must be a whole number >= 1; got {count}.")
-        return dp_accounting.SelfComposedDpEvent(event_from_json(value["event"]), count)
+        count = check_whole("count", value["count"], at_least=1, remedy="Price it again.")
+        return dp_accounting.SelfComposedDpEvent(_event_from_json(value["event"]), count)
     if kind == "composed":
-        return dp_accounting.ComposedDpEvent([event_from_json(e) for e in value["events"]])
+        return dp_accounting.ComposedDpEvent([_event_from_json(e) for e in value["events"]])
     raise UnsupportedMechanism(f"mechanism kind {kind!r} is unknown to this version.")
 
 
@@ -167,14 +187,18 @@ def calibrate_noise(
     """
     check_positive("epsilon", epsilon, remedy="Set training.epsilon in the profile.")
     check_positive("delta", delta, below=1, remedy="Use less than 1/n, for example 1e-5.")
-    low, high = 1e-2, 1.0
+    high = 1.0
     while price(make_event(high), delta=delta) > epsilon:
-        low, high = high, high * 4
+        high *= 4
         if high > 1e6:
             raise PrivacyError(
                 f"no noise up to 1e6 reaches epsilon={epsilon} at delta={delta}. Raise epsilon, "
                 "or take fewer steps."
             )
+    # Walk down from above: far below the answer, pricing is slow and of no use.
+    low = high / 2
+    while price(make_event(low), delta=delta) <= epsilon:
+        low, high = low / 2, low
     while high - low > 1e-5 * high:
         middle = math.sqrt(low * high)
         if price(make_event(middle), delta=delta) > epsilon:
@@ -193,8 +217,8 @@ def renyi_divergence(event: DpEvent, order: int) -> float:
     Gaussian: α/(2σ²). Poisson-sampled Gaussian: the binomial sum of Mironov, Talwar and Zhang
     (2019, eq. 11), whose add direction dominates the remove direction; summed in log space.
     """
-    if order < 2:
-        raise PlanError(f"order must be a whole number >= 2; got {order}.")
+    _require_priceable(event)
+    check_whole("order", order, at_least=2, remedy="Use the filter's own orders.")
     if isinstance(event, dp_accounting.GaussianDpEvent):
         return order / (2 * float(event.noise_multiplier) ** 2)
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
@@ -243,8 +267,10 @@ class RenyiFilter:
     def __post_init__(self) -> None:
         check_positive("epsilon_cap", self.epsilon, remedy="Set it when the block is opened.")
         check_positive("delta", self.delta, below=1, remedy="Use less than 1/n.")
-        if not 1 <= len(self.orders) <= 12 or min(self.orders) < 2:
+        if not 1 <= len(self.orders) <= 12:
             raise PlanError(f"orders must be 1 to 12 whole numbers >= 2; got {self.orders}.")
+        for order in self.orders:
+            check_whole("orders", order, at_least=2, remedy="Use privacy.accounting.ORDERS.")
 
     def _slack(self, order: int) -> float:
         """cap(α) − ε: negative for small orders, where the conversion costs most."""
@@ -280,7 +306,34 @@ class RenyiFilter:
         return any(u + c <= cap for u, c, cap in zip(used, cost, self.caps(), strict=True))
 
 
+_LEAST_NOISE, _MOST_NOISE = 1e-3, 1e9
+
+
+def _check_noise(noise_multiplier: float) -> None:
+    """Refuse multipliers that no accountant here can price: they would overflow, not be private."""
+    check_positive("noise_multiplier", noise_multiplier, remedy="Calibrate it to an epsilon.")
+
+
+def _require_priceable(event: DpEvent) -> None:
+    for sigma in _noises(event):
+        if not _LEAST_NOISE <= sigma <= _MOST_NOISE:
+            raise PrivacyError(
+                f"noise_multiplier must lie in [{_LEAST_NOISE:g}, {_MOST_NOISE:g}] to be priced; got "
+                f"{sigma}. Calibrate it to an epsilon."
+            )
+
+
+def _noises(event: DpEvent) -> list[float]:
+    if isinstance(event, dp_accounting.GaussianDpEvent):
+        return [float(event.noise_multiplier)]
+    if isinstance(event, dp_accounting.ComposedDpEvent):
+        return [sigma for part in event.events for sigma in _noises(part)]
+    inner = getattr(event, "event", None)
+    return [] if inner is None else _noises(inner)
+
+
 def _require_support(accountant: Any, event: DpEvent) -> None:
+    _require_priceable(event)
     if not accountant.supports(event):
         raise UnsupportedMechanism(
             f"{type(accountant).__name__} cannot price {type(event).__name__}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 
 class PrivacyError(ValueError):
@@ -27,7 +28,15 @@ def check_positive(name: str, value: float, *, remedy: str, below: float = math.
     Finiteness is tested first: ``nan <= 0`` is false, and a gate that forgets it is open.
     """
     number = float(value)
-    if not math.isfinite(number) or number <= 0 or number >= below:
+    # Subnormals are refused as well: arithmetic on them loses the digits that a gate relies on.
+    if not math.isfinite(number) or number < sys.float_info.min or number >= below:
         bound = "finite and > 0" if math.isinf(below) else f"finite, > 0 and < {below:g}"
         raise PlanError(f"{name} must be {bound}; got {value}. {remedy}")
     return number
+
+
+def check_whole(name: str, value: object, *, at_least: int, remedy: str) -> int:
+    """Return `value` if it is a whole number of at least `at_least`; else raise `PlanError`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise PlanError(f"{name} must be a whole number >= {at_least}; got {value}. {remedy}")
+    return value

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import cast
 
+import torch
 from opacus.validators import ModuleValidator
 from torch import nn
 
@@ -42,12 +43,16 @@ def build_head(spec: str, *, feature_dimension: int, classes: int) -> nn.Module:
     except (ImportError, AttributeError) as error:
         raise PlanError(f"head {spec!r} cannot be loaded: {error}. Set training.head.") from None
     head = cast("nn.Module", factory(feature_dimension, classes))
-    check_head(head)
+    check_head(head, feature_dimension=feature_dimension)
     return head
 
 
-def check_head(head: nn.Module) -> None:
+def check_head(head: nn.Module, *, feature_dimension: int | None = None) -> None:
     """Refuse a module whose layers couple records or have no per-sample gradient.
+
+    Args:
+        head: (…, d) → (…, K).
+        feature_dimension: d; that of the first linear layer if not given.
 
     Raises:
         PlanError: Naming the layers and the replacement.
@@ -65,5 +70,26 @@ def check_head(head: nn.Module) -> None:
             f"head has layers that couple records or cannot be clipped per record: {named}. Use "
             "GroupNorm or LayerNorm in place of BatchNorm."
         )
+    _check_rows_alone(head, feature_dimension)
     if not any(p.requires_grad for p in head.parameters()):
         raise PlanError("head has no trainable parameter. Set training.head to another factory.")
+
+
+def _check_rows_alone(head: nn.Module, feature_dimension: int | None) -> None:
+    """Compare rows alone with rows in a batch: coupling may hide in `forward`, outside any layer."""
+    dimension = feature_dimension or next(
+        (m.in_features for m in head.modules() if isinstance(m, nn.Linear)), None
+    )
+    if dimension is None:
+        return
+    batch = torch.linspace(-1, 1, 4 * dimension).reshape(4, 1, dimension).square()
+    head.eval()
+    with torch.no_grad():
+        together = head(batch)
+        alone = torch.cat([head(row[None]) for row in batch])
+    head.train()
+    if not torch.allclose(together, alone, rtol=1e-4, atol=1e-5, equal_nan=True):
+        raise PlanError(
+            "head gives a record another output in a batch than alone: its forward couples records, "
+            "so no clip bounds one unit. Compute each record's output from that record only."
+        )

@@ -30,7 +30,7 @@ from privacy.accounting import (
     event_to_json,
     pld_epsilon,
 )
-from privacy.errors import PlanError, check_positive
+from privacy.errors import PlanError, check_positive, check_whole
 
 SCHEMA = 1
 MINIMUM_RECORDS = 1000
@@ -60,10 +60,7 @@ class MixingPlan:
         check_positive("weight", self.weight, remedy="Set mixing.weight to at most 1.")
         if self.weight > 1:
             raise PlanError(f"weight must be at most 1; got {self.weight}. Set mixing.weight.")
-        if self.neighbours < 1:
-            raise PlanError(
-                f"neighbours must be >= 1; got {self.neighbours}. Set mixing.neighbours."
-            )
+        check_whole("neighbours", self.neighbours, at_least=1, remedy="Set mixing.neighbours.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,9 +119,13 @@ class Plan:
             )
         if self.privacy_unit not in ("record", "person"):
             raise PlanError(f"privacy_unit must be record or person; got {self.privacy_unit!r}.")
-        if self.records_per_unit < 1 or (
-            self.privacy_unit == "record" and self.records_per_unit > 1
-        ):
+        check_whole(
+            "records_per_unit",
+            self.records_per_unit,
+            at_least=1,
+            remedy="Set it when the dataset is registered.",
+        )
+        if self.privacy_unit == "record" and self.records_per_unit > 1:
             raise PlanError(
                 f"records_per_unit must be 1 for unit record and >= 1 for unit person; got "
                 f"{self.records_per_unit}. Set it when the dataset is registered."
@@ -134,8 +135,9 @@ class Plan:
                 f"classes must be at least two different names; got {list(self.classes)}. Declare "
                 "them when the dataset is registered."
             )
-        if self.feature_dimension < 1:
-            raise PlanError(f"feature_dimension must be >= 1; got {self.feature_dimension}.")
+        check_whole(
+            "feature_dimension", self.feature_dimension, at_least=1, remedy="It is the encoder's."
+        )
 
     @classmethod
     def calibrated(cls, **values: Any) -> Plan:
@@ -196,6 +198,21 @@ class Plan:
         Raises:
             PlanError: Unknown schema, another sampler or relation, or parts that do not match.
         """
+        try:
+            plan = cls._rebuilt(value)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise PlanError(
+                f"the stored plan lacks a part or holds an unknown one ({error}). Build it anew."
+            ) from None
+        if plan.epsilon < plan.pld_epsilon - 1e-9:
+            raise PlanError(
+                f"epsilon of the stored plan is {plan.epsilon}, but its mechanism costs "
+                f"{plan.pld_epsilon}: it was edited. Build the plan anew."
+            )
+        return plan
+
+    @classmethod
+    def _rebuilt(cls, value: Mapping[str, Any]) -> Plan:
         rest = dict(value)
         schema, relation, sampler = rest.pop("schema"), rest.pop("relation"), rest.pop("sampler")
         if schema != SCHEMA or relation != RELATION or sampler != "poisson":

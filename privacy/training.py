@@ -13,8 +13,8 @@ moves the sum by at most C; nothing else here depends on how many units there ar
 `make_private` takes the sampling rate and the divisor from the loader's length; neither is used.
 
 When it stops holding. With a test source the noise is reproducible and the result says so
-(`is_private`). Gradients and sums are float32: clipping divides by (norm + 1e-6), which keeps rounding
-below C.
+(`is_private`). Gradients and sums are float32: rounding can exceed C by a relative
+1e-5 at most, which is not charged.
 """
 
 from __future__ import annotations

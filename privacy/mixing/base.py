@@ -105,4 +105,11 @@ def build(plan: MixingPlan) -> Sequence[MixingStrategy]:
             )
     if len(set(plan.strategies)) != len(plan.strategies):
         raise PlanError(f"mixing.strategies names one twice: {list(plan.strategies)}.")
-    return [known[name](plan) for name in plan.strategies]
+    strategies = [known[name](plan) for name in plan.strategies]
+    for strategy in strategies:
+        if strategy.event() is not None:
+            raise PlanError(
+                f"mixing.strategies: {strategy.name!r} costs more than DP-SGD, and no plan prices that "
+                "yet: it would be free. Take it out."
+            )
+    return strategies

@@ -48,6 +48,7 @@ from storage.ledger.records import (
     Charge,
     Entry,
     ReadGrant,
+    check_block,
     check_charge,
 )
 
@@ -75,8 +76,9 @@ class Ledger:
         """Open a block for good; opening it again with the same terms does nothing.
 
         Raises:
-            LedgerError: It is open with other terms.
+            LedgerError: It is open with other terms, or a term is out of range.
         """
+        check_block(block)
         with self._transaction() as connection:
             known = queries.blocks_by_name(connection, [block.name])
             if known:
@@ -119,6 +121,11 @@ class Ledger:
         """
         with self._transaction() as connection:
             self._expire(connection)
+            if queries.has_reserved(connection, flow_run_id, run_count):
+                raise LedgerError(
+                    f"attempt ({flow_run_id}, {run_count}) has reserved already; a reservation is "
+                    "used once. A retry reserves under a new run_count."
+                )
             names = sorted({name for charge in charges for name in charge.costs})
             known = queries.blocks_by_name(connection, names)
             for charge in charges:
@@ -192,6 +199,11 @@ class Ledger:
                     f"reservation {row} expired at {last.at:%Y-%m-%d %H:%M:%S} UTC before its run "
                     "started; nothing was read or charged. Start the run again."
                 )
+            if last.state == RESERVED and queries.utc(last.deadline) <= self._now():
+                raise ReservationExpired(
+                    f"reservation {row} expired while its run was starting; nothing was read or "
+                    "charged. Start the run again."
+                )
             if last.state != RESERVED:
                 raise LedgerError(
                     f"reservation {row} is {last.state}: it can be started once, while RESERVED. "
@@ -249,6 +261,13 @@ class Ledger:
         """Write that the first `steps` steps are about to have been taken. Call before taking them."""
         with self._transaction() as connection:
             self._require_current(connection, grant)
+            counted, paid = queries.steps_of(connection, grant.row)
+            if isinstance(steps, bool) or not isinstance(steps, int) or not counted < steps <= paid:
+                raise LedgerError(
+                    f"steps of ledger row {grant.row} must be a whole number above {counted}, which is "
+                    f"counted, and at most {paid}, which is paid for; got {steps}. Steps that were "
+                    "counted are never taken again."
+                )
             connection.execute(
                 schema.counters.insert().values(
                     row=grant.row, epoch=grant.epoch, steps=steps, at=self._now()
@@ -352,6 +371,11 @@ class Ledger:
 
     def _require_current(self, connection: sa.Connection, grant: ReadGrant) -> Any:
         last = queries.last_transition(connection, grant.row)
+        if last.state == STARTED and queries.utc(last.deadline) <= self._now():
+            raise FencedOut(
+                f"ledger row {grant.row} passed its deadline {last.deadline:%Y-%m-%d %H:%M:%S} UTC and "
+                "counts as SPENT. Its results are not published; reserve again."
+            )
         if last.state != STARTED or last.epoch != grant.epoch:
             raise FencedOut(
                 f"ledger row {grant.row} is {last.state} in epoch {last.epoch}; this process holds "

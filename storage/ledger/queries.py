@@ -83,6 +83,28 @@ def debited_blocks(connection: sa.Connection, row: int) -> tuple[str, ...]:
     )
 
 
+def steps_of(connection: sa.Connection, row: int) -> tuple[int, int]:
+    """(steps counted in any epoch, steps paid for) of a reservation."""
+    counted = connection.execute(
+        sa.select(sa.func.max(schema.counters.c.steps)).where(schema.counters.c.row == row)
+    ).scalar()
+    paid = connection.execute(
+        sa.select(schema.reservations.c.steps).where(schema.reservations.c.row == row)
+    ).scalar_one()
+    return counted or 0, paid
+
+
+def has_reserved(connection: sa.Connection, flow_run_id: str, run_count: int) -> bool:
+    """Whether an attempt has reserved anything before."""
+    found = connection.execute(
+        sa.select(schema.reservations.c.row)
+        .where(schema.reservations.c.flow_run_id == flow_run_id)
+        .where(schema.reservations.c.run_count == run_count)
+        .limit(1)
+    ).first()
+    return found is not None
+
+
 def balance(connection: sa.Connection, block: Block) -> Balance:
     """Units spent and reserved on a block."""
     spent: list[tuple[int, ...]] = []
@@ -110,9 +132,7 @@ def entries(connection: sa.Connection, dataset: str | None) -> list[Entry]:
         if not wanted.intersection(names):
             continue
         last = last_transition(connection, r.row)
-        counted = connection.execute(
-            sa.select(sa.func.max(schema.counters.c.steps)).where(schema.counters.c.row == r.row)
-        ).scalar()
+        counted, _paid = steps_of(connection, r.row)
         found.append(
             Entry(
                 row=r.row,
@@ -124,7 +144,7 @@ def entries(connection: sa.Connection, dataset: str | None) -> list[Entry]:
                 epsilon=r.epsilon,
                 delta=r.delta,
                 steps=r.steps,
-                steps_counted=counted or 0,
+                steps_counted=counted,
                 mechanism=r.mechanism,
                 created_at=utc(r.created_at),
                 changed_at=utc(last.at),

@@ -128,7 +128,8 @@ class Axis:
             wanted: about how many intervals between marks.
         """
         bottom, top = min(values) if low is None else low, max(values)
-        if top <= bottom:
+        # Marks are rounded to 12 digits: a range that they cannot resolve is widened.
+        if top - bottom <= 1e-9 * max(1.0, abs(top)):
             top = bottom + 1.0
         raw = (top - bottom) / wanted
         unit = 10.0 ** math.floor(math.log10(raw))

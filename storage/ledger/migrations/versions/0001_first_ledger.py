@@ -10,7 +10,14 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-_TABLES = ("ledger", "blocks", "reservations", "debits", "transitions", "counters")
+_KEYS = {
+    "ledger": ("id",),
+    "blocks": ("name",),
+    "reservations": ("row",),
+    "debits": ("row", "block"),
+    "transitions": ("row", "sequence"),
+    "counters": ("row", "epoch", "steps"),
+}
 
 
 def _time(name: str) -> "sa.Column[Any]":
@@ -80,11 +87,11 @@ def upgrade() -> None:
         sa.Column("steps", sa.Integer, primary_key=True),
         _time("at"),
     )
-    for table in _TABLES:
-        _forbid_changes(table)
+    for table, key in _KEYS.items():
+        _forbid_changes(table, key)
 
 
-def _forbid_changes(table: str) -> None:
+def _forbid_changes(table: str, key: tuple[str, ...]) -> None:
     message = f"{table} is append-only"
     if op.get_bind().dialect.name == "sqlite":
         for action in ("UPDATE", "DELETE"):
@@ -92,6 +99,13 @@ def _forbid_changes(table: str) -> None:
                 f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} "
                 f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
             )
+        # REPLACE deletes without firing a delete trigger: an insert on an existing key is refused.
+        same = " AND ".join(f'"{column}" = NEW."{column}"' for column in key)
+        op.execute(
+            f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table} "
+            f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {same}) "
+            f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
+        )
         return
     op.execute(
         f"CREATE FUNCTION {table}_append_only() RETURNS trigger LANGUAGE plpgsql AS "
@@ -100,6 +114,10 @@ def _forbid_changes(table: str) -> None:
     op.execute(
         f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE ON {table} "
         f"FOR EACH ROW EXECUTE FUNCTION {table}_append_only()"
+    )
+    op.execute(
+        f"CREATE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table} "
+        f"FOR EACH STATEMENT EXECUTE FUNCTION {table}_append_only()"
     )
 
 
