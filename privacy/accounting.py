@@ -237,17 +237,17 @@ def renyi_divergence(event: DpEvent, order: int) -> float:
 def _sampled_gaussian(q: float, sigma: float, order: int) -> float:
     if q == 1.0:
         return order / (2 * sigma**2)
-    terms = [
-        math.log(math.comb(order, k))
-        + (order - k) * math.log1p(-q)
-        + k * math.log(q)
-        + (k * k - k) / (2 * sigma**2)
-        for k in range(order + 1)
-    ]
+    # The binomial weights sum to one, so A − 1 = Σ_{k≥2} weight·(exp(x_k) − 1): no cancellation.
+    terms = []
+    for k in range(2, order + 1):
+        x = (k * k - k) / (2 * sigma**2)
+        weight = math.log(math.comb(order, k)) + (order - k) * math.log1p(-q) + k * math.log(q)
+        terms.append(weight + x + math.log(-math.expm1(-x)))
     largest = max(terms)
-    total = largest + math.log(math.fsum(math.exp(t - largest) for t in terms))
-    # Rounding in the sum is below 1e-13; the slack keeps the price an upper bound.
-    return max(total, 0.0) / (order - 1) + 1e-13
+    excess = largest + math.log(math.fsum(math.exp(t - largest) for t in terms))
+    total = math.log1p(math.exp(excess)) if excess < 0 else excess + math.log1p(math.exp(-excess))
+    # Rounding is below 1e-13 of the value; the slack keeps the price an upper bound.
+    return total / (order - 1) * (1 + 1e-12)
 
 
 @dataclass(frozen=True)
@@ -267,10 +267,12 @@ class RenyiFilter:
     def __post_init__(self) -> None:
         check_positive("epsilon_cap", self.epsilon, remedy="Set it when the block is opened.")
         check_positive("delta", self.delta, below=1, remedy="Use less than 1/n.")
-        if not 1 <= len(self.orders) <= 12:
-            raise PlanError(f"orders must be 1 to 12 whole numbers >= 2; got {self.orders}.")
-        for order in self.orders:
-            check_whole("orders", order, at_least=2, remedy="Use privacy.accounting.ORDERS.")
+        whole = all(isinstance(a, int) and not isinstance(a, bool) and a >= 2 for a in self.orders)
+        if not whole or not 1 <= len(self.orders) <= 12:
+            raise PlanError(
+                f"orders must be 1 to 12 whole numbers >= 2; got {self.orders}. Use "
+                "privacy.accounting.ORDERS."
+            )
 
     def _slack(self, order: int) -> float:
         """cap(α) − ε: negative for small orders, where the conversion costs most."""

@@ -44,6 +44,13 @@ def build_head(spec: str, *, feature_dimension: int, classes: int) -> nn.Module:
         raise PlanError(f"head {spec!r} cannot be loaded: {error}. Set training.head.") from None
     head = cast("nn.Module", factory(feature_dimension, classes))
     check_head(head, feature_dimension=feature_dimension)
+    try:
+        head(torch.zeros(2, 3, feature_dimension))
+    except RuntimeError as error:
+        raise PlanError(
+            f"head {spec!r} must map (n, M, d) features to (n, M, K) logits: {error}. Use layers that "
+            "act on the last axis, LayerNorm rather than GroupNorm."
+        ) from None
     return head
 
 
@@ -82,7 +89,7 @@ def _check_rows_alone(head: nn.Module, feature_dimension: int | None) -> None:
     )
     if dimension is None:
         return
-    batch = torch.linspace(-1, 1, 4 * dimension).reshape(4, 1, dimension).square()
+    batch = torch.linspace(-1, 1, 4 * dimension).reshape(4, dimension).square()
     head.eval()
     with torch.no_grad():
         together = head(batch)
@@ -90,6 +97,6 @@ def _check_rows_alone(head: nn.Module, feature_dimension: int | None) -> None:
     head.train()
     if not torch.allclose(together, alone, rtol=1e-4, atol=1e-5, equal_nan=True):
         raise PlanError(
-            "head gives a record another output in a batch than alone: its forward couples records, "
-            "so no clip bounds one unit. Compute each record's output from that record only."
+            "head gives a record another output in a batch than alone: its layers or forward "
+            "couple records, so no clip bounds one unit. Compute each record's output from that record only."
         )

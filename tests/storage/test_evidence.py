@@ -134,7 +134,7 @@ class TestTampering:
         [
             (b'"row":7', b'"row": 7'),
             (b"plan", b"pl\\u0061n"),
-            (b'==","', b'=!=","'),
+            (b'=="}', b'=!="}'),
             (b"\n", b" \n"),
             (b"{", b"\xef\xbb\xbf{"),
         ],
