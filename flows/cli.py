@@ -171,7 +171,7 @@ def ledger_status(dataset: DatasetName = None, as_json: AsJson = False) -> None:
         "block": "block", "role": "role", "claim": "unit", "cap": "cap ε", "spent": "spent",
         "reserved": "reserved", "remaining": "remaining", "delta": "δ",
     }  # fmt: skip
-    note = "ε of each block's Rényi filter: what its used part would claim. A started run counts as spent."
+    note = "ε of each block's Rényi filter. A started run counts as spent."
     _show(rows, columns, note, as_json=as_json)
 
 
@@ -184,7 +184,7 @@ def ledger_history(dataset: DatasetName = None, as_json: AsJson = False) -> None
         "row": "row", "state": "state", "purpose": "purpose", "blocks": "blocks",
         "epsilon": "ε alone", "steps_counted": "steps", "changed_at": "changed",
     }  # fmt: skip
-    note = "ε of each mechanism alone: PLD for a training run, Rényi for an evaluation; 0 for a restricted read."
+    note = "ε of each mechanism alone: PLD for training, Rényi for evaluation, 0 if restricted."
     _show(ledger.history(dataset), columns, note, as_json=as_json)
 
 

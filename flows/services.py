@@ -125,7 +125,7 @@ def start_server(port: int = 0) -> Services:
     try:
         while not healthy(url):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise ServiceError(
+                raise ServiceError(  # noqa: TRY301 - the clean-up below is for this as well
                     f"the Prefect server did not come up at {url}. Read {_log('server')}; a port in "
                     "use or a full disk is the usual cause."
                 )

@@ -98,5 +98,5 @@ def _check_rows_alone(head: nn.Module, feature_dimension: int | None) -> None:
     if not torch.allclose(together, alone, rtol=1e-4, atol=1e-5, equal_nan=True):
         raise PlanError(
             "head gives a record another output in a batch than alone: its layers or forward "
-            "couple records, so no clip bounds one unit. Compute each record's output from that record only."
+            "couple records, so no clip bounds one unit. Compute a record's output from it alone."
         )

@@ -36,5 +36,4 @@ def demo() -> Path:
     with services.session() as running:
         console.print(f"  server at {running.url}")
         call("refresh_public", refresh)
-        page = Path(call("retrain", retrain))
-    return page
+        return Path(call("retrain", retrain))
