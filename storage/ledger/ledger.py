@@ -19,7 +19,6 @@ PostgreSQL they take one advisory lock.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -35,7 +34,7 @@ from storage.errors import (
     ReservationExpired,
     describe,
 )
-from storage.ledger import queries, schema
+from storage.ledger import checks, queries, schema, writes
 from storage.ledger.database import Database
 from storage.ledger.records import (
     COMMITTED,
@@ -48,8 +47,6 @@ from storage.ledger.records import (
     Charge,
     Entry,
     ReadGrant,
-    check_block,
-    check_charge,
 )
 
 
@@ -78,7 +75,7 @@ class Ledger:
         Raises:
             LedgerError: It is open with other terms, or a term is out of range.
         """
-        check_block(block)
+        checks.check_block(block)
         with self._transaction() as connection:
             known = queries.blocks_by_name(connection, [block.name])
             if known:
@@ -119,6 +116,7 @@ class Ledger:
             BudgetRefused: A block would exceed its cap.
             LedgerError: Unknown block, wrong costs, or a key used before.
         """
+        checks.check_attempt(flow_run_id, run_count)
         with self._transaction() as connection:
             self._expire(connection)
             if queries.has_reserved(connection, flow_run_id, run_count):
@@ -129,7 +127,7 @@ class Ledger:
             names = sorted({name for charge in charges for name in charge.costs})
             known = queries.blocks_by_name(connection, names)
             for charge in charges:
-                check_charge(charge, known)
+                checks.check_charge(charge, known)
             for name in names:
                 balance = queries.balance(connection, known[name])
                 asked = queries.add(
@@ -140,9 +138,17 @@ class Ledger:
                     raise BudgetRefused(
                         block=name, spent=balance.spent, reserved=balance.reserved, asked=asked
                     )
+            now = self._now()
             try:
                 return [
-                    self._insert(connection, charge, flow_run_id, run_count, ttl)
+                    writes.reservation(
+                        connection,
+                        charge,
+                        flow_run_id=flow_run_id,
+                        run_count=run_count,
+                        now=now,
+                        ttl=ttl,
+                    )
                     for charge in charges
                 ]
             except sa.exc.IntegrityError:
@@ -151,37 +157,6 @@ class Ledger:
                     "used once. A retry reserves under a new run_count."
                 ) from None
 
-    def _insert(
-        self,
-        connection: sa.Connection,
-        charge: Charge,
-        flow_run_id: str,
-        run_count: int,
-        ttl: timedelta,
-    ) -> int:
-        now = self._now()
-        result = connection.execute(
-            schema.reservations.insert().values(
-                flow_run_id=flow_run_id,
-                run_count=run_count,
-                purpose=charge.purpose,
-                kind=charge.kind,
-                mechanism=dict(charge.mechanism),
-                epsilon=charge.epsilon,
-                delta=charge.delta,
-                steps=charge.steps,
-                created_at=now,
-                expires_at=now + ttl,
-            )
-        )
-        row = int(result.inserted_primary_key[0])  # type: ignore[index]
-        for name, costs in sorted(charge.costs.items()):
-            connection.execute(
-                schema.debits.insert().values(row=row, block=name, costs=list(costs))
-            )
-        self._append(connection, row, 1, RESERVED, epoch=0, deadline=now + ttl)
-        return row
-
     def start(self, row: int, *, ttl: timedelta = timedelta(hours=24)) -> ReadGrant:
         """Start a reservation: charge it for good and hand out its read grant. Single use.
 
@@ -189,59 +164,30 @@ class Ledger:
             ReservationExpired: It waited too long.
             LedgerError: It was started, released or committed before, or is unknown.
         """
-        token = secrets.token_hex(32)
-        # Expiry is written in a transaction of its own: raising below must not undo it.
-        self.expire()
         with self._transaction() as connection:
-            last = queries.last_transition(connection, row)
-            if last.state == RELEASED and last.note == "expired":
-                raise ReservationExpired(
-                    f"reservation {row} expired at {last.at:%Y-%m-%d %H:%M:%S} UTC before its run "
-                    "started; nothing was read or charged. Start the run again."
-                )
-            if last.state == RESERVED and queries.utc(last.deadline) <= self._now():
-                raise ReservationExpired(
-                    f"reservation {row} expired while its run was starting; nothing was read or "
-                    "charged. Start the run again."
-                )
-            if last.state != RESERVED:
-                raise LedgerError(
-                    f"reservation {row} is {last.state}: it can be started once, while RESERVED. "
-                    "Reserve again."
-                )
-            self._append(
-                connection,
-                row,
-                last.sequence + 1,
-                STARTED,
-                epoch=1,
-                deadline=self._now() + ttl,
-                token=token,
+            last = self._after_deadlines(connection, row)
+            if last.state == RESERVED:
+                return self._hand_out(connection, last, ttl)
+        # Raised outside the transaction: what the deadlines decided has been committed.
+        if last.state == RELEASED and last.note == "expired":
+            raise ReservationExpired(
+                f"reservation {row} expired at {queries.utc(last.at):%Y-%m-%d %H:%M:%S} UTC before its "
+                "run started; nothing was read or charged. Start the run again."
             )
-            return self._grant(connection, row, 1, token)
+        raise LedgerError(
+            f"reservation {row} is {last.state}: it can be started once, while RESERVED. "
+            "Reserve again."
+        )
 
     def resume(self, row: int, *, ttl: timedelta = timedelta(hours=24)) -> ReadGrant:
         """Take a STARTED row over under the next epoch; the former holder is fenced out."""
-        token = secrets.token_hex(32)
-        self.expire()
         with self._transaction() as connection:
-            last = queries.last_transition(connection, row)
-            if last.state != STARTED:
-                raise LedgerError(
-                    f"reservation {row} is {last.state}; only STARTED can be resumed."
-                )
-            epoch = last.epoch + 1
-            self._append(
-                connection,
-                row,
-                last.sequence + 1,
-                STARTED,
-                epoch=epoch,
-                deadline=self._now() + ttl,
-                token=token,
-                note="resumed",
-            )
-            return self._grant(connection, row, epoch, token)
+            last = self._after_deadlines(connection, row)
+            if last.state == STARTED:
+                return self._hand_out(connection, last, ttl, note="resumed")
+        raise LedgerError(
+            f"reservation {row} is {last.state}; only STARTED can be resumed. Reserve again."
+        )
 
     def check_grant(self, grant: ReadGrant, block: str) -> None:
         """Raise unless `grant` is the current holder of a started row that names `block`.
@@ -278,15 +224,7 @@ class Ledger:
         """Settle a started row at its full charge."""
         with self._transaction() as connection:
             last = self._require_current(connection, grant)
-            self._append(
-                connection,
-                grant.row,
-                last.sequence + 1,
-                COMMITTED,
-                epoch=grant.epoch,
-                deadline=last.deadline,
-                note=note,
-            )
+            self._append(connection, last, COMMITTED, note=note)
 
     def release(self, row: int, *, note: str = "released") -> None:
         """Give back a reservation that was never started.
@@ -298,17 +236,10 @@ class Ledger:
             last = queries.last_transition(connection, row)
             if last.state != RESERVED:
                 raise LedgerError(
-                    f"reservation {row} is {last.state}: only RESERVED can be released."
+                    f"reservation {row} is {last.state}: only RESERVED can be released. "
+                    "From STARTED on there is no refund."
                 )
-            self._append(
-                connection,
-                row,
-                last.sequence + 1,
-                RELEASED,
-                epoch=0,
-                deadline=last.deadline,
-                note=note,
-            )
+            self._append(connection, last, RELEASED, note=note)
 
     def expire(self) -> None:
         """Append what deadlines decide: RESERVED → RELEASED, STARTED → SPENT."""
@@ -328,45 +259,31 @@ class Ledger:
             return queries.entries(connection, dataset)
 
     def _expire(self, connection: sa.Connection) -> None:
-        now = self._now()
         for last in queries.open_rows(connection):
-            if queries.utc(last.deadline) > now:
-                continue
-            ended = RELEASED if last.state == RESERVED else SPENT
-            self._append(
-                connection,
-                last.row,
-                last.sequence + 1,
-                ended,
-                epoch=last.epoch,
-                deadline=last.deadline,
-                note="expired",
-            )
+            self._end_if_over(connection, last)
 
-    def _append(
-        self,
-        connection: sa.Connection,
-        row: int,
-        sequence: int,
-        state: str,
-        *,
-        epoch: int,
-        deadline: datetime,
-        token: str = "",
-        note: str = "",
-    ) -> None:
-        # (row, sequence) is the primary key: of two racing transitions one fails.
-        connection.execute(
-            schema.transitions.insert().values(
-                row=row,
-                sequence=sequence,
-                state=state,
-                epoch=epoch,
-                token_hash=_hash(token),
-                deadline=deadline,
-                note=note,
-                at=self._now(),
-            )
+    def _end_if_over(self, connection: sa.Connection, last: Any) -> None:
+        if last.state in (RESERVED, STARTED) and queries.utc(last.deadline) <= self._now():
+            ended = RELEASED if last.state == RESERVED else SPENT
+            self._append(connection, last, ended, note="expired")
+
+    def _after_deadlines(self, connection: sa.Connection, row: int) -> Any:
+        """The row's newest transition; its own deadline is compared last, right before it is used."""
+        self._expire(connection)
+        self._end_if_over(connection, queries.last_transition(connection, row))
+        return queries.last_transition(connection, row)
+
+    def _append(self, connection: sa.Connection, last: Any, state: str, *, note: str) -> None:
+        """Append `state` to `last`, whose epoch and deadline stay."""
+        writes.transition(
+            connection,
+            last.row,
+            last.sequence + 1,
+            state,
+            epoch=last.epoch,
+            deadline=queries.utc(last.deadline),
+            at=self._now(),
+            note=note,
         )
 
     def _require_current(self, connection: sa.Connection, grant: ReadGrant) -> Any:
@@ -381,16 +298,31 @@ class Ledger:
                 f"ledger row {grant.row} is {last.state} in epoch {last.epoch}; this process holds "
                 f"epoch {grant.epoch}. Its results are not published."
             )
-        if not secrets.compare_digest(last.token_hash, _hash(grant.token)):
+        if not secrets.compare_digest(last.token_hash, writes.hash_token(grant.token)):
             raise GrantRefused(f"the grant for ledger row {grant.row} is not the one handed out.")
         return last
 
-    def _grant(self, connection: sa.Connection, row: int, epoch: int, token: str) -> ReadGrant:
-        names = queries.debited_blocks(connection, row)
+    def _hand_out(
+        self, connection: sa.Connection, last: Any, ttl: timedelta, *, note: str = ""
+    ) -> ReadGrant:
+        """Append STARTED under the next epoch, with a token that only the returned grant holds."""
+        now, epoch, token = self._now(), last.epoch + 1, secrets.token_hex(32)
+        writes.transition(
+            connection,
+            last.row,
+            last.sequence + 1,
+            STARTED,
+            epoch=epoch,
+            deadline=now + ttl,
+            at=now,
+            token=token,
+            note=note,
+        )
         kind = connection.execute(
-            sa.select(schema.reservations.c.kind).where(schema.reservations.c.row == row)
+            sa.select(schema.reservations.c.kind).where(schema.reservations.c.row == last.row)
         ).scalar_one()
-        return ReadGrant(row=row, epoch=epoch, kind=kind, blocks=names, token=token)
+        names = queries.debited_blocks(connection, last.row)
+        return ReadGrant(row=last.row, epoch=epoch, kind=kind, blocks=names, token=token)
 
 
 def _terms(block: Block) -> dict[str, object]:
@@ -401,7 +333,3 @@ def _terms(block: Block) -> dict[str, object]:
         "declared_units": block.declared_units,
         "filter": block.filter,
     }
-
-
-def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest() if token else ""

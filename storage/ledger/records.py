@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-
-from storage.errors import LedgerError
 
 RESERVED, STARTED, COMMITTED = "RESERVED", "STARTED", "COMMITTED"
 RELEASED, SPENT = "RELEASED", "SPENT"
@@ -96,67 +92,3 @@ class Entry:
     created_at: datetime
     changed_at: datetime
     flow_run_id: str
-
-
-def check_block(block: Block) -> None:
-    """Refuse a block whose terms are no proper numbers: a NaN cap would be an open gate.
-
-    Raises:
-        LedgerError: Naming the term, its value and its bound.
-    """
-    for name, value, below in (
-        ("epsilon_cap", block.epsilon_cap, math.inf),
-        ("delta", block.delta, 1.0),
-    ):
-        if not math.isfinite(value) or not sys.float_info.min <= value < below:
-            raise LedgerError(
-                f"{name} of block {block.name} must be finite, > 0 and < {below:g}; got {value}. "
-                "Set it when the dataset is registered."
-            )
-    for name, units in (("orders", block.orders), ("caps", block.caps)):
-        if not units or not all(_is_whole(u) for u in units):
-            raise LedgerError(
-                f"{name} of block {block.name} must be whole units; got {list(units)}."
-            )
-    if len(block.orders) != len(block.caps) or not _is_whole(block.declared_units):
-        raise LedgerError(
-            f"block {block.name} must have a cap for each of its {len(block.orders)} orders and a whole "
-            f"declared_units; got {len(block.caps)} caps and {block.declared_units}."
-        )
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def check_charge(charge: Charge, known: Mapping[str, Block]) -> None:
-    """Refuse a charge whose costs are no whole units, or that names an unknown block.
-
-    Raises:
-        LedgerError: Naming the charge, the block and the costs.
-    """
-    if charge.kind not in ("charged", "restricted") or not charge.costs:
-        raise LedgerError(
-            f"charge {charge.purpose!r} must be charged or restricted and name a block."
-        )
-    for name, value, below in (("epsilon", charge.epsilon, math.inf), ("delta", charge.delta, 1.0)):
-        if not math.isfinite(value) or not 0 <= value < below:
-            raise LedgerError(
-                f"{name} of charge {charge.purpose!r} must be finite, >= 0 and < {below:g}; got {value}."
-            )
-    if not _is_whole(charge.steps) or charge.steps < 0:
-        raise LedgerError(
-            f"steps of charge {charge.purpose!r} must be a whole number >= 0; got {charge.steps}."
-        )
-    for name, costs in charge.costs.items():
-        if name not in known:
-            raise LedgerError(
-                f"block {name} is not open in this ledger. Register its dataset first."
-            )
-        whole = all(_is_whole(c) for c in costs)
-        fits = whole and len(costs) == len(known[name].orders)
-        if not fits or (min(costs) < 1 if charge.kind == "charged" else any(costs)):
-            raise LedgerError(
-                f"charge {charge.purpose!r} on {name} must be {len(known[name].orders)} whole units, "
-                f">= 1 if charged, 0 if restricted; got {list(costs)}."
-            )

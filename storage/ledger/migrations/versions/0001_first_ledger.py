@@ -10,13 +10,15 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-_KEYS = {
-    "ledger": ("id",),
-    "blocks": ("name",),
-    "reservations": ("row",),
-    "debits": ("row", "block"),
-    "transitions": ("row", "sequence"),
-    "counters": ("row", "epoch", "steps"),
+# Every key by which SQLite's REPLACE would delete a row. The hidden rowid is one more; only
+# reservations have it, as their "row".
+_KEYS: dict[str, list[tuple[str, ...]]] = {
+    "ledger": [("id",)],
+    "blocks": [("name",)],
+    "reservations": [("row",), ("flow_run_id", "run_count", "purpose")],
+    "debits": [("row", "block")],
+    "transitions": [("row", "sequence")],
+    "counters": [("row", "epoch", "steps")],
 }
 
 
@@ -30,6 +32,7 @@ def upgrade() -> None:
         "ledger",
         sa.Column("id", sa.String(64), primary_key=True),
         _time("created_at"),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "blocks",
@@ -46,6 +49,7 @@ def upgrade() -> None:
         sa.Column("caps", sa.JSON, nullable=False),
         sa.Column("declared_units", sa.Integer, nullable=False),
         _time("opened_at"),
+        sqlite_with_rowid=False,
     )
     op.create_index("ix_blocks_dataset", "blocks", ["dataset"])
     op.create_table(
@@ -68,6 +72,7 @@ def upgrade() -> None:
         sa.Column("row", sa.Integer, sa.ForeignKey("reservations.row"), primary_key=True),
         sa.Column("block", sa.String(200), sa.ForeignKey("blocks.name"), primary_key=True),
         sa.Column("costs", sa.JSON, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "transitions",
@@ -79,6 +84,7 @@ def upgrade() -> None:
         _time("deadline"),
         sa.Column("note", sa.Text, nullable=False),
         _time("at"),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "counters",
@@ -86,12 +92,13 @@ def upgrade() -> None:
         sa.Column("epoch", sa.Integer, primary_key=True),
         sa.Column("steps", sa.Integer, primary_key=True),
         _time("at"),
+        sqlite_with_rowid=False,
     )
-    for table, key in _KEYS.items():
-        _forbid_changes(table, key)
+    for table, keys in _KEYS.items():
+        _forbid_changes(table, keys)
 
 
-def _forbid_changes(table: str, key: tuple[str, ...]) -> None:
+def _forbid_changes(table: str, keys: list[tuple[str, ...]]) -> None:
     message = f"{table} is append-only"
     if op.get_bind().dialect.name == "sqlite":
         for action in ("UPDATE", "DELETE"):
@@ -100,7 +107,10 @@ def _forbid_changes(table: str, key: tuple[str, ...]) -> None:
                 f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
             )
         # REPLACE deletes without firing a delete trigger: an insert on an existing key is refused.
-        same = " AND ".join(f'"{column}" = NEW."{column}"' for column in key)
+        same = " OR ".join(
+            "(" + " AND ".join(f'"{column}" = NEW."{column}"' for column in key) + ")"
+            for key in keys
+        )
         op.execute(
             f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table} "
             f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {same}) "
