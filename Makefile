@@ -13,7 +13,7 @@ help:
 	@echo "make demo         set up, then run the whole pipeline on real data"
 	@echo "make test         the test suite (under 10 minutes)"
 	@echo "make test-system  slow tests: real server and worker, kills, the whole demo"
-	@echo "make benchmark    utility over seeds (writes tests/benchmarks/results)"
+	@echo "make benchmark    utility over seeds (writes tests/benchmarks/utility.json)"
 	@echo "make check        lint, types, layers"
 	@echo "make up | down    Prefect server, worker and UI on this machine"
 

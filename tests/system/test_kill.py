@@ -43,7 +43,15 @@ def test_the_demo_runs_and_survives_a_kill_in_the_middle(environment):
     assert {r["state"] for r in first} == {"COMMITTED"}
 
     profile = "deploy/profiles/demo.yaml"
-    slow = ("--set", "training.steps=20000", "--set", "training.sample_rate=0.05")
+    # Long training, short audit (which runs before it): the kill shall hit the training.
+    slow = []
+    for setting in (
+        "training.steps=3000",
+        "audit.repeats=20",
+        "audit.canaries=200",
+        "audit.guesses=40",
+    ):
+        slow += ["--set", setting]
     run = dpmix(environment, "run", "retrain", "-p", profile, *slow, start=True)
     deadline = time.monotonic() + 300
     while len(rows(environment)) == len(first) or not any(
