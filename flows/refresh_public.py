@@ -33,7 +33,7 @@ def refresh_public(
         for shard in shards.raw_shards(corpus.raw):
             text = clean_text.submit(shard, plan)
             domain = clean_domain.submit(text, plan)
-            cleaned.append(clean_pii.submit(domain, plan))
+            cleaned.append((text, domain, clean_pii.submit(domain, plan)))
         finished = finish_corpus(shards.gather(cleaned), plan)
     with shards.timed(folder, "embedding"), shards.embedding_bar():
         embedded = embed_corpus(str(folder), encoder)

@@ -81,6 +81,8 @@ def environment(url: str = "") -> dict[str, str]:
 def prepare() -> None:
     """Put our Prefect settings into this process; before Prefect is first imported."""
     os.environ.update(environment())
+    # Prefect warns when it is imported and its home is not there yet.
+    Path(os.environ["PREFECT_HOME"]).mkdir(parents=True, exist_ok=True)
 
 
 @contextlib.contextmanager

@@ -29,17 +29,17 @@ def raw_shards(folder: str) -> list[Path]:
     return found
 
 
-def gather(futures: Sequence[Any]) -> list[Any]:
-    """Results of submitted tasks, in order, shown as a bar.
+def gather(chains: Sequence[Sequence[Any]]) -> list[Any]:
+    """The last result of each shard's chain of submitted tasks, in order, shown as a bar.
 
     Raises:
-        Exception: What the first failed task raised.
+        Exception: What the first failed task of a chain raised; those behind it never ran.
     """
     results = []
-    with stage("cleaning public shards", len(futures)) as update:
-        for future in futures:
-            results.append(future.result())
-            update(len(results), len(futures))
+    with stage("cleaning public shards", len(chains)) as update:
+        for chain in chains:
+            results.append([future.result() for future in chain][-1])
+            update(len(results), len(chains))
     return results
 
 

@@ -12,6 +12,7 @@ from flows.commands.run import call
 from flows.parameters import parameters_of
 from privacy.errors import PlanError
 from privacy.training import PlanOptimizer
+from storage.corpus import CorpusError
 from storage.errors import BudgetRefused, PrivateDataError
 from storage.private import PrivateStore
 from tasks.auditing import ReleaseRefused
@@ -122,6 +123,32 @@ def test_an_exhausted_block_is_refused_before_any_private_read(
 def test_an_epsilon_above_the_cap_is_refused_when_planned(installed, profile):
     with pytest.raises(PlanError, match="at most the blocks' cap"):
         retrain(profile, epsilon=5.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no public document survived"),
+        (b"\x7fELF\x00\xff\xfe not json\n" * 5, "JSON"),
+        (
+            b'{"text": "Caf\xe9, a fine film of the old school and of the new.", "source": "s"}\n',
+            "",
+        ),
+    ],
+    ids=["empty", "binary", "invalid-utf-8"],
+)
+def test_a_bad_public_shard_ends_in_a_clear_error_or_is_repaired(
+    installed, profile, tmp_path, content, message
+):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "shard.jsonl").write_bytes(content)
+    corpus = {"name": "bad", "raw": str(tmp_path / "raw")}
+    parameters = parameters_of({**profile, "corpus": corpus}, "refresh_public")
+    if not message:
+        assert call("refresh_public", parameters)["kept"] == 1
+        return
+    with pytest.raises(CorpusError, match=message):
+        call("refresh_public", parameters)
 
 
 def test_an_unregistered_dataset_is_named(installed, profile):
