@@ -29,6 +29,10 @@ app.add_typer(dataset_app, name="dataset")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(evidence_app, name="evidence")
 
+_QUOTE_NOTE = (
+    "ε of one: PLD for a training run, Rényi for an evaluation. Block before and after: ε of the "
+    "Rényi filter, which gates."
+)
 Profile = Annotated[Path, typer.Option("--profile", "-p", help="Profile (YAML).")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="section.key=value; may be given several times.")
@@ -196,10 +200,10 @@ def ledger_quote(profile: Profile, overrides: Overrides = None, as_json: AsJson 
 
     rows = ledger.quote(parameters_of(read_profile(profile, overrides or []), "retrain"))
     columns = {
-        "block": "block", "arms": "runs", "epsilon_pld_of_one_run": "ε of one run (PLD)",
+        "block": "block", "releases": "releases", "epsilon_of_one": "ε of one",
         "filter_before": "block before", "filter_after": "block after", "cap": "cap ε", "fits": "fits",
     }  # fmt: skip
-    _show(rows, columns, "block before/after: ε of the Rényi filter; it gates.", as_json=as_json)
+    _show(rows, columns, _QUOTE_NOTE, as_json=as_json)
 
 
 @ledger_app.command("release")

@@ -309,6 +309,7 @@ class RenyiFilter:
 
 
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 1e9
+_LEAST_NOISE_FOR_PLD = 0.05  # below, the discretised loss distribution outgrows memory
 
 
 def _check_noise(noise_multiplier: float) -> None:
@@ -316,11 +317,11 @@ def _check_noise(noise_multiplier: float) -> None:
     check_positive("noise_multiplier", noise_multiplier, remedy="Calibrate it to an epsilon.")
 
 
-def _require_priceable(event: DpEvent) -> None:
+def _require_priceable(event: DpEvent, least: float = _LEAST_NOISE) -> None:
     for sigma in _noises(event):
-        if not _LEAST_NOISE <= sigma <= _MOST_NOISE:
+        if not least <= sigma <= _MOST_NOISE:
             raise PrivacyError(
-                f"noise_multiplier must lie in [{_LEAST_NOISE:g}, {_MOST_NOISE:g}] to be priced; got "
+                f"noise_multiplier must lie in [{least:g}, {_MOST_NOISE:g}] to be priced; got "
                 f"{sigma}. Calibrate it to an epsilon."
             )
 
@@ -335,7 +336,8 @@ def _noises(event: DpEvent) -> list[float]:
 
 
 def _require_support(accountant: Any, event: DpEvent) -> None:
-    _require_priceable(event)
+    tight = isinstance(accountant, pld.PLDAccountant)
+    _require_priceable(event, _LEAST_NOISE_FOR_PLD if tight else _LEAST_NOISE)
     if not accountant.supports(event):
         raise UnsupportedMechanism(
             f"{type(accountant).__name__} cannot price {type(event).__name__}."

@@ -37,6 +37,8 @@ def check_positive(name: str, value: float, *, remedy: str, below: float = math.
 
 def check_whole(name: str, value: object, *, at_least: int, remedy: str) -> int:
     """Return `value` if it is a whole number of at least `at_least`; else raise `PlanError`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+    if isinstance(value, bool) or not isinstance(value, int):
         raise PlanError(f"{name} must be >= {at_least} and a whole number; got {value}. {remedy}")
+    if value < at_least:
+        raise PlanError(f"{name} must be >= {at_least}; got {value}. {remedy}")
     return value

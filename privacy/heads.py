@@ -7,6 +7,7 @@ gradient would then depend on other units and its sensitivity would have no boun
 
 from __future__ import annotations
 
+import copy
 import importlib
 from typing import cast
 
@@ -88,13 +89,19 @@ def _check_rows_alone(head: nn.Module, feature_dimension: int | None) -> None:
         (m.in_features for m in head.modules() if isinstance(m, nn.Linear)), None
     )
     if dimension is None:
-        return
-    batch = torch.linspace(-1, 1, 4 * dimension).reshape(4, dimension).square()
-    head.eval()
+        raise PlanError(
+            "head's input dimension is unknown, so it cannot be checked that it treats each record "
+            "alone. Give feature_dimension."
+        )
+    # A copy with weights that are not zero: a head that starts at zero would hide any coupling.
+    probe = copy.deepcopy(head).eval()
     with torch.no_grad():
-        together = head(batch)
-        alone = torch.cat([head(row[None]) for row in batch])
-    head.train()
+        for parameter in probe.parameters():
+            steps = torch.arange(1, parameter.numel() + 1, dtype=parameter.dtype)
+            parameter.copy_(torch.sin(steps).reshape(parameter.shape))
+        batch = torch.cos(torch.arange(4 * dimension, dtype=torch.float32)).reshape(4, dimension)
+        together = probe(batch)
+        alone = torch.cat([probe(row[None]) for row in batch])
     if not torch.allclose(together, alone, rtol=1e-4, atol=1e-5, equal_nan=True):
         raise PlanError(
             "head gives a record another output in a batch than alone: its layers or forward "

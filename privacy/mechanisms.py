@@ -21,7 +21,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.errors import PlanError, check_positive
+from privacy.errors import check_positive, check_whole
 
 RandBelow = Callable[[int], int]
 """n → a uniform whole number in [0, n)."""
@@ -29,10 +29,8 @@ RandBelow = Callable[[int], int]
 
 def confusion_sensitivity(*, arms: int, records_per_unit: int) -> float:
     """Joint L2 sensitivity of `arms` confusion matrices over the same hold-out, add/remove."""
-    if arms < 1 or records_per_unit < 1:
-        raise PlanError(
-            f"arms and records_per_unit must be >= 1; got {arms} and {records_per_unit}."
-        )
+    check_whole("arms", arms, at_least=1, remedy="Count the models released together.")
+    check_whole("records_per_unit", records_per_unit, at_least=1, remedy="Set it at registration.")
     return records_per_unit * math.sqrt(arms)
 
 

@@ -178,7 +178,7 @@ def train(
     """
     if max_physical_batch < 1:
         raise PlanError(f"max_physical_batch must be >= 1; got {max_physical_batch}.")
-    check_head(head)
+    check_head(head, feature_dimension=plan.feature_dimension)
     warnings.filterwarnings("ignore", "Full backward hook", UserWarning)  # inputs need no gradient
     module = GradSampleModule(copy.deepcopy(head).to(device).train(), loss_reduction="sum")
     inner = torch.optim.SGD(module.parameters(), lr=plan.learning_rate)

@@ -38,8 +38,8 @@ from storage.encoder import (
     thread_budget,
     unit_rows,
     vectors_digest,
-    write_whole,
 )
+from storage.files import write_whole
 
 __all__ = ["EmbeddingCache", "EmbeddingError", "PublicIndex", "text_key", "vectors_digest"]
 

@@ -27,7 +27,6 @@ import functools
 import hashlib
 import json
 import os
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -351,19 +350,6 @@ def checked_rows(vectors: Vectors, dimension: int | None = None) -> Vectors:
             "Make them with Encoder.encode, which normalises."
         )
     return rows
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that appears under its name only once all its bytes are on the disk."""
-    temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:

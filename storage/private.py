@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.errors import PrivateDataError
+from storage.files import write_whole
 from storage.ledger import Ledger, ReadGrant
 from storage.private_files import read_rows
 
@@ -206,8 +207,8 @@ class PrivateStore:
             return standing
         folder.mkdir(mode=0o700, exist_ok=True)
         keys = {name: secrets.token_hex(32) for name in ("unit", "split", "order", "cache")}
-        _write_atomically(folder / "keys.json", json.dumps(keys))
-        _write_atomically(path, json.dumps(asdict(dataset), indent=2))
+        write_whole(folder / "keys.json", json.dumps(keys).encode(), mode=0o600)
+        write_whole(path, json.dumps(asdict(dataset), indent=2).encode(), mode=0o600)
         return dataset
 
     def ingest(self, dataset: Dataset, path: Path, *, period: str = "") -> None:
@@ -354,10 +355,3 @@ def _digest(key: str, value: str) -> str:
 
 def _fraction(key: str, unit: str) -> float:
     return int.from_bytes(hashlib.sha256(bytes.fromhex(_digest(key, unit))).digest()[:7]) / 2**56
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".part")
-    temporary.touch(mode=0o600)
-    temporary.write_text(text)
-    temporary.replace(path)

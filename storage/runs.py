@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from storage.errors import StorageError
+from storage.files import write_whole
 
 
 class RunError(StorageError):
@@ -40,9 +41,7 @@ class RunFolder:
     def write(self, name: str, value: Mapping[str, Any]) -> None:
         """Write `name`.json; NaN and infinities are refused."""
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-        temporary = self.path / f"{name}.json.part"
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(self.path / f"{name}.json")
+        write_whole(self.path / f"{name}.json", text.encode())
 
     def read(self, name: str) -> dict[str, Any]:
         """Read `name`.json.

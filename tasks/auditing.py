@@ -84,9 +84,9 @@ def require_audit(run: RunFolder) -> None:
         )
     if audit["verdict"] != "pass" and audit["strict"]:
         raise ReleaseRefused(
-            "release refused: the mechanism audit is inconclusive: it could not have seen a fault, or "
-            "a control misfired. Run it again with more audit.canaries and audit.repeats, or set "
-            "audit.strict: false to disclose it instead."
+            "release refused: the mechanism audit is inconclusive: it could not have seen a fault, a "
+            "control misfired, or the head is not linear and was not attacked itself. Run it again with "
+            "more audit.canaries and audit.repeats, or set audit.strict: false to disclose it instead."
         )
 
 

@@ -6,6 +6,7 @@ which one it is: the PLD ε of one run, or the Rényi filter's ε of what a bloc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,6 @@ from prefect.exceptions import MissingContextError
 
 from privacy import accounting
 from privacy.accounting import RenyiFilter
-from privacy.errors import PrivacyError
 from privacy.plan import RELATION, Plan, check_declared
 from storage.errors import BudgetRefused
 from storage.ledger import Balance, Block, Charge, Ledger
@@ -247,11 +247,12 @@ def explain(refusal: BudgetRefused, ledger: Ledger, run: RunFolder) -> str:
     gate = gate_of(block)
     spent, used = gate.epsilon_of(refusal.spent), gate.epsilon_of(refusal.used)
     total = gate.epsilon_of([u + a for u, a in zip(refusal.used, refusal.asked, strict=True)])
-    fits = largest_fitting(gate, refusal.used, run)
+    key = "evaluation.epsilon" if block.role == "holdout" else "training.epsilon"
+    fits = largest_fitting(block, refusal.used, run)
     remedy = (
-        f"The largest training.epsilon that would still fit is {fits:.3g} (PLD ε of a run)."
+        f"The largest {key} that would still fit is {fits:.3g}."
         if fits
-        else "Nothing fits any more: retire the block, and train on a period with budget of its own."
+        else "Nothing fits any more: train and evaluate on a period with budget of its own."
     )
     return (
         f"refused: block {block.name} cannot pay. cap ε={block.epsilon_cap:.4g}, spent "
@@ -261,32 +262,38 @@ def explain(refusal: BudgetRefused, ledger: Ledger, run: RunFolder) -> str:
     )
 
 
-def largest_fitting(gate: RenyiFilter, used: Sequence[int], run: RunFolder) -> float:
-    """Largest PLD ε, rounded down to 3 digits, at which the run's arms would still be admitted."""
-    plans = [Plan.from_json(p) for p in run.read("plan")["plans"].values()]
+def largest_fitting(block: Block, used: Sequence[int], run: RunFolder) -> float:
+    """Largest ε of the run's profile, rounded down to 3 digits, that this block would still admit.
+
+    For a training block the PLD ε of each arm; for a hold-out the Rényi ε of the evaluation.
+    """
+    gate, planned = gate_of(block), run.read("plan")
+    plans = [Plan.from_json(p) for p in planned["plans"].values()]
+    delta = plans[0].delta
 
     def event(noise_multiplier: float) -> Any:
+        if block.role == "holdout":
+            return accounting.gaussian_event(noise_multiplier=noise_multiplier)
         return accounting.dpsgd_event(
             noise_multiplier=noise_multiplier,
             sample_rate=plans[0].sample_rate,
             steps=plans[0].steps,
         )
 
+    releases = 1 if block.role == "holdout" else len(plans)
+    price = accounting.rdp_epsilon if block.role == "holdout" else accounting.pld_epsilon
+
     def admitted(noise_multiplier: float) -> bool:
         cost = gate.costs(event(noise_multiplier))
-        return gate.admits(used, [c * len(plans) for c in cost])
+        return gate.admits(used, [c * releases for c in cost])
 
-    low, high = plans[0].noise_multiplier / 64, plans[0].noise_multiplier * 64
+    low, high = 0.05, 1e5
     if not admitted(high):
         return 0.0
     for _ in range(60):
         middle = (low * high) ** 0.5
         low, high = (low, middle) if admitted(middle) else (middle, high)
-    try:
-        tight = accounting.pld_epsilon(event(high), delta=plans[0].delta)
-    except PrivacyError:
-        return 0.0
-    return float(f"{tight * 0.999 - 0.0005:.3f}") if tight > 0.001 else 0.0
+    return math.floor(price(event(high), delta=delta) * 999) / 1000
 
 
 def release_unstarted(flow_run_id: str) -> None:

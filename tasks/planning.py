@@ -104,7 +104,7 @@ def build_plan(
             "blocks": [b.name for b in blocks],
             "holdouts": holdouts(installation, declared, dataset.periods),
             "plans": plans,
-            "evaluation": _evaluation(evaluation, declared, blocks, arms),
+            "evaluation": evaluation_release(evaluation, declared, blocks, arms),
             "sections": {
                 "dataset": dataset.model_dump(),
                 "corpus": corpus,
@@ -166,7 +166,7 @@ def _check_private_steps(steps: Sequence[str]) -> None:
             )
 
 
-def _evaluation(
+def evaluation_release(
     section: EvaluationSection, dataset: Dataset, blocks: Sequence[Block], arms: int
 ) -> dict[str, Any]:
     """Noise of the confusion matrices: joint over all arms, for the dataset's unit."""

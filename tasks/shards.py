@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from storage.corpus import CorpusError
+from storage.files import write_whole
 from tasks.embedding import embedding_progress
 from tasks.progress import stage
 
@@ -50,7 +51,8 @@ def timed(corpus: Path, name: str) -> Iterator[None]:
     yield
     path = corpus / "seconds.json"
     seconds = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps({**seconds, name: round(time.monotonic() - started, 1)}))
+    seconds[name] = round(time.monotonic() - started, 1)
+    write_whole(path, json.dumps(seconds).encode())
 
 
 @contextmanager

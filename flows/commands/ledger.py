@@ -8,10 +8,11 @@ from rich.console import Console
 from rich.table import Table
 
 from privacy import accounting
-from privacy.accounting import RenyiFilter
 from privacy.plan import Plan
-from tasks.budget import position
+from storage.ledger import Balance
+from tasks.budget import gate_of, position
 from tasks.installation import Installation
+from tasks.planning import evaluation_release, holdouts, train_blocks
 
 
 def status(dataset: str | None) -> list[dict[str, Any]]:
@@ -43,42 +44,45 @@ def history(dataset: str | None) -> list[dict[str, Any]]:
 
 
 def quote(parameters: dict[str, Any]) -> list[dict[str, Any]]:
-    """What `retrain` with these parameters would cost each block, and what it would leave."""
+    """What `retrain` with these parameters would cost each block, hold-outs too, and what it leaves."""
     installation = Installation.open()
     dataset = installation.store.dataset(parameters["dataset"].name)
-    training, evaluation = parameters["training"], parameters["evaluation"]
+    periods = parameters["dataset"].periods
+    blocks = train_blocks(installation, dataset, periods)
+    training, section = parameters["training"], parameters["evaluation"]
+    plan = Plan.calibrated(
+        privacy_unit=dataset.unit,
+        declared_units=sum(b.declared_units for b in blocks),
+        records_per_unit=dataset.records_per_unit,
+        classes=dataset.classes,
+        feature_dimension=1,
+        **training.model_dump(exclude={"max_physical_batch", "device"}),
+    )
+    runs = 2 if section.private_only else 1
+    asked = [(b.name, plan.event, runs, plan.pld_epsilon) for b in blocks]
+    # The number of arms scales the noise with the sensitivity: the price does not depend on it.
+    evaluation = evaluation_release(section, dataset, blocks, 1)
+    event = accounting.event_from_json(evaluation["event"])
+    asked += [
+        (name, event, 1, evaluation["epsilon"]) for name in holdouts(installation, dataset, periods)
+    ]
     balances = {b.block.name: b for b in installation.ledger.balances(dataset.name)}
-    rows = []
-    for period in parameters["dataset"].periods:
-        balance = balances[dataset.block(period)]
-        block = balance.block
-        gate = RenyiFilter(block.epsilon_cap, block.delta, block.orders)
-        plan = Plan.calibrated(
-            privacy_unit=dataset.unit,
-            declared_units=block.declared_units,
-            records_per_unit=dataset.records_per_unit,
-            classes=dataset.classes,
-            feature_dimension=1,
-            **training.model_dump(exclude={"max_physical_batch", "device"}),
-        )
-        arms = 2 if evaluation.private_only else 1
-        used = [s + r for s, r in zip(balance.spent, balance.reserved, strict=True)]
-        cost = [c * arms for c in gate.costs(plan.event)]
-        after = [u + c for u, c in zip(used, cost, strict=True)]
-        rows.append(
-            {
-                "block": block.name,
-                "arms": arms,
-                "noise_multiplier": plan.noise_multiplier,
-                "epsilon_pld_of_one_run": plan.pld_epsilon,
-                "epsilon_rdp_of_one_run": accounting.rdp_epsilon(plan.event, delta=plan.delta),
-                "filter_before": gate.epsilon_of(used),
-                "filter_after": gate.epsilon_of(after),
-                "cap": block.epsilon_cap,
-                "fits": gate.admits(used, cost),
-            }
-        )
-    return rows
+    return [_effect(balances[name], *rest) for name, *rest in asked]
+
+
+def _effect(balance: Balance, event: Any, releases: int, epsilon: float) -> dict[str, Any]:
+    gate = gate_of(balance.block)
+    used = [s + r for s, r in zip(balance.spent, balance.reserved, strict=True)]
+    cost = [c * releases for c in gate.costs(event)]
+    return {
+        "block": balance.block.name,
+        "releases": releases,
+        "epsilon_of_one": epsilon,
+        "filter_before": gate.epsilon_of(used),
+        "filter_after": gate.epsilon_of([u + c for u, c in zip(used, cost, strict=True)]),
+        "cap": balance.block.epsilon_cap,
+        "fits": gate.admits(used, cost),
+    }
 
 
 def show(rows: list[dict[str, Any]], columns: dict[str, str], note: str) -> None:

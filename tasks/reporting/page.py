@@ -13,7 +13,6 @@ Provenance keys are dotted paths. A key covers all below it, and the longest one
 
 import json
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -23,6 +22,7 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 from markupsafe import Markup
 
+from storage.files import write_whole
 from tasks.reporting import figures
 
 PUBLISHABLE = re.compile(r"(public|declared|ledger|dp)(?![\w-])")
@@ -355,19 +355,6 @@ def concise(summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _replace(path: Path, content: bytes) -> None:
-    # Beside its target, since a rename is atomic only within one file system.
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def write_report(summary: Mapping[str, Any], directory: Path) -> Path:
     """Writes `summary.json` and `report.html`, each whole or not at all.
 
@@ -394,7 +381,9 @@ def write_report(summary: Mapping[str, Any], directory: Path) -> Path:
     page = render(summary)
     directory.mkdir(parents=True, exist_ok=True)
     # A lone surrogate from a damaged name: an escape is valid in JSON, a substitute in HTML.
-    _replace(directory / "summary.json", (figures_json + "\n").encode("utf-8", "backslashreplace"))
+    write_whole(
+        directory / "summary.json", (figures_json + "\n").encode("utf-8", "backslashreplace")
+    )
     path = directory / "report.html"
-    _replace(path, page.encode("utf-8", "replace"))
+    write_whole(path, page.encode("utf-8", "replace"))
     return path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.commands import dataset, evidence
+from flows.commands import dataset, evidence, ledger
 from flows.commands.run import call
 from flows.parameters import parameters_of
 from privacy.errors import PlanError
@@ -118,6 +118,41 @@ def test_an_exhausted_block_is_refused_before_any_private_read(
         "would still fit",
     ):
         assert part in str(refusal.value)
+
+
+def test_an_exhausted_holdout_names_the_epsilon_that_would_fit(released, installed, profile):
+    changed = {**profile, "evaluation": {"epsilon": 7.0}}
+    changed["training"] = {**profile["training"], "epsilon": 0.05}
+    with pytest.raises(BudgetRefused) as refusal:
+        call("retrain", parameters_of(changed, "retrain"))
+    assert "reviews/all/holdout" in str(refusal.value)
+    assert "evaluation.epsilon that would still fit" in str(refusal.value)
+
+
+def test_a_quote_covers_the_holdout_and_agrees_with_what_is_charged(installed, home, profile):
+    named = {"text_column": "review", "label_column": "sentiment"}
+    classes = ["negative", "positive"]
+    dataset.register(
+        "quoted", home / "reviews.csv", classes=classes, records=1000, holdout_records=400, **named
+    )
+    changed = {**profile, "dataset": {"name": "quoted"}}
+    quoted = {
+        r["block"]: r["filter_after"] for r in ledger.quote(parameters_of(changed, "retrain"))
+    }
+    call("retrain", parameters_of(changed, "retrain"))
+    assert quoted == {r["block"]: r["spent"] for r in ledger.status("quoted")}
+
+
+def test_a_head_that_is_not_attacked_does_not_pass(
+    released, installed, profile, monkeypatch, tmp_path
+):
+    (tmp_path / "tests_deep_head.py").write_text(
+        "from torch import nn\n"
+        "def make(d, k):\n"
+        "    return nn.Sequential(nn.Linear(d, 4), nn.Tanh(), nn.Linear(4, k))\n"
+    )
+    with pytest.raises(ReleaseRefused, match="head is not linear"):
+        retrain(profile, epsilon=0.05, head="tests_deep_head:make")
 
 
 def test_an_epsilon_above_the_cap_is_refused_when_planned(installed, profile):

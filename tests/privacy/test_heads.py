@@ -75,6 +75,13 @@ class TestCheck:
         with pytest.raises(PlanError, match="couple records"):
             check_head(Centred())
 
+    def test_coupling_behind_zero_weights_is_refused(self):
+        head = Centred()
+        for parameter in head.parameters():
+            torch.nn.init.zeros_(parameter)
+        with pytest.raises(PlanError, match="couple records"):
+            check_head(head)
+
     def test_nothing_to_train_is_refused(self):
         head = nn.Linear(3, 2).requires_grad_(False)
         with pytest.raises(PlanError, match=r"no trainable parameter.*training\.head"):

@@ -392,7 +392,6 @@ class TestEncoder:
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
-    @pytest.mark.skipif(not REAL_MODEL.is_dir(), reason="`make setup` fetches the encoder")
     def test_fast_products_change_nothing_that_matters(self):
         texts = ["a gripping, moving film", "dull from the first minute to the last", "42"]
         exact = load_encoder(REAL_MODEL, precision="float32").encode(texts)
