@@ -32,7 +32,7 @@ from privacy.accounting import (
 )
 from privacy.errors import PlanError, check_positive, check_whole
 
-SCHEMA = 1
+SCHEMA = 2
 MINIMUM_RECORDS = 1000
 RELATION = "add/remove one privacy unit, Poisson sampling"
 
@@ -46,6 +46,7 @@ class MixingPlan:
         neighbours: k ≥ 1 public neighbours a record, for the kernel.
         temperature: τ > 0 of the softmax over their similarities.
         weight: λ in (0, 1], the mixture's share in a record's second view.
+        whitening: Power in (0, 1] of the public covariance that features are divided by.
         public_digest: Digest of the public vectors and labels used; empty if none.
     """
 
@@ -53,13 +54,18 @@ class MixingPlan:
     neighbours: int = 8
     temperature: float = 0.2
     weight: float = 0.3
+    whitening: float = 0.5
     public_digest: str = ""
 
     def __post_init__(self) -> None:
         check_positive("temperature", self.temperature, remedy="Set mixing.temperature.")
         check_positive("weight", self.weight, remedy="Set mixing.weight to at most 1.")
-        if self.weight > 1:
-            raise PlanError(f"weight must be at most 1; got {self.weight}. Set mixing.weight.")
+        check_positive("whitening", self.whitening, remedy="Set mixing.whitening to at most 1.")
+        for name in ("weight", "whitening"):
+            if getattr(self, name) > 1:
+                raise PlanError(
+                    f"{name} must be at most 1; got {getattr(self, name)}. Set mixing.{name}."
+                )
         check_whole("neighbours", self.neighbours, at_least=1, remedy="Set mixing.neighbours.")
 
 
@@ -78,6 +84,7 @@ class Plan:
         noise_multiplier: σ > 0.
         max_grad_norm: C > 0, the clip on a unit's summed gradient.
         learning_rate: Step size on the averaged gradient.
+        feature_scale: R > 0, the norm of a record's features (see `privacy.features`).
         average_last: Share of final iterates averaged into the result (post-processing).
         classes: The declared class list, in order.
         feature_dimension: d of the frozen embeddings.
@@ -96,6 +103,7 @@ class Plan:
     noise_multiplier: float
     max_grad_norm: float
     learning_rate: float
+    feature_scale: float = 10.0
     average_last: float = 0.5
     classes: tuple[str, ...]
     feature_dimension: int
@@ -111,6 +119,9 @@ class Plan:
         )
         check_positive(
             "learning_rate", self.learning_rate, remedy="Set training.learning_rate in the profile."
+        )
+        check_positive(
+            "feature_scale", self.feature_scale, remedy="Set training.feature_scale in the profile."
         )
         _ = self.event  # checks σ, q and T
         if not 0 < self.average_last <= 1:

@@ -164,7 +164,7 @@ def train(
 
     Args:
         plan: What to execute.
-        units: Private units. Sensitive.
+        units: Private units, as features. Sensitive.
         head: Starting point; left unchanged.
         source: This attempt's randomness.
         count_ahead: Called with the number of steps about to have been taken, before each block.

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from storage.errors import StorageError
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class ModelError(StorageError):

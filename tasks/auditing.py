@@ -12,6 +12,7 @@ from prefect.cache_policies import NO_CACHE
 
 from privacy.attacks import loss_threshold
 from privacy.attacks.mechanism import AuditSize, audit_mechanism
+from privacy.classifier import starting_classifier
 from privacy.plan import Plan
 from storage.runs import RunFolder
 from tasks.installation import Installation
@@ -19,7 +20,7 @@ from tasks.planning import MEMBERS, MIXED
 from tasks.private_data import load_records, trust_zone
 from tasks.progress import stage
 from tasks.sections import AuditSection
-from tasks.training import fresh_head, public_of
+from tasks.training import load_arm, public_of
 
 _TWIN_ROWS = 2000
 
@@ -49,11 +50,12 @@ def audit_plan(run_path: str) -> str:
         repeats=section.repeats,
         confidence=section.confidence,
     )
+    features = starting_classifier(plan, public.data).features
     started = time.monotonic()
     with stage("audit: attacking the mechanism on a public twin", size.repeats + 2) as update:
         result = audit_mechanism(
             plan,
-            views=public.views(plan.mixing, public.vectors[rows]).numpy(),
+            views=features(public.views(plan.mixing, public.vectors[rows])).numpy(),
             labels=labels,
             size=size,
             on_progress=update,
@@ -104,9 +106,7 @@ def audit_members(run_path: str) -> None:
     row = run.read("reservation")["rows"].get(MEMBERS)
     if row is None:
         return
-    plan = Plan.from_json(planned["plans"][MIXED])
-    head = fresh_head(plan)
-    head.load_state_dict(run.read_weights(MIXED))
+    classifier = load_arm(run, planned, MIXED)
     grant = installation.ledger.start(row)
     installation.evidence(run).append("start", {"row": row, "epoch": grant.epoch, "arm": "members"})
     with (
@@ -117,7 +117,7 @@ def audit_members(run_path: str) -> None:
         for blocks in (planned["blocks"], planned["holdouts"]):
             records = load_records(installation, grant, blocks, planned["sections"])
             with torch.inference_mode():
-                logits = head(torch.from_numpy(records.vectors)).numpy()
+                logits = classifier(torch.from_numpy(records.vectors)).numpy()
             scores.append(loss_threshold.scores(logits, records.labels))
         # Sensitive: un-noised. It stays in the trust zone, gates nothing, and says so.
         try:

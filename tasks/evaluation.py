@@ -8,6 +8,7 @@ one unit moves at most k cells by one in each of A matrices, L2 sensitivity kÂ·â
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,19 +18,21 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from torch import nn
 
+from privacy.classifier import Classifier, starting_classifier
 from privacy.mechanisms import noised_counts
-from privacy.mixing import PublicData, fit_public
+from privacy.mixing import PublicData
 from privacy.noise import NoiseSource
-from privacy.plan import MixingPlan, Plan
+from privacy.plan import Plan
 from privacy.release import accuracy, confusion_matrix, macro_f1, macro_f1_interval
 from privacy.training import make_units, train
 from storage.runs import RunFolder
 from tasks.installation import Installation
-from tasks.planning import EVALUATION, MIXED, PRIVATE_ONLY
+from tasks.planning import EVALUATION, MIXED, PRIVATE_ONLY, without_mixing
 from tasks.private_data import load_records, trust_zone
 from tasks.progress import stage
 from tasks.public import PublicSet
-from tasks.training import fresh_head, public_of
+from tasks.sections import EvaluationSection
+from tasks.training import load_arm, public_of
 
 _TWIN_MINIMUM = 300
 LEVEL = 0.95
@@ -46,7 +49,8 @@ def evaluate(run_path: str) -> None:
         result["holdout"] = _on_holdout(run, installation, planned, plan)
     if PRIVATE_ONLY not in planned["plans"] or not planned["holdouts"]:
         with stage("comparing the arms on a public twin"):
-            twin = compare_on_twin(plan, public_of(planned, plan))
+            alone = without_mixing(plan, EvaluationSection(**planned["sections"]["evaluation"]))
+            twin = compare_on_twin({MIXED: plan, PRIVATE_ONLY: alone}, public_of(planned, plan))
         if twin:
             result["twin"] = twin
     run.write("evaluation", result)
@@ -70,9 +74,8 @@ def _on_holdout(
         # Sensitive: exact counts live in this block only.
         noised = {}
         for arm in arms:
-            head = fresh_head(plan)
-            head.load_state_dict(run.read_weights(arm))
-            exact = _confusion(head, records.vectors, records.labels, len(plan.classes))
+            classifier = load_arm(run, planned, arm)
+            exact = _confusion(classifier, records.vectors, records.labels, len(plan.classes))
             noised[arm] = noised_counts(exact, sigma=settings["sigma"])
     declared = sum(
         b.declared_units
@@ -98,7 +101,7 @@ def _on_holdout(
     }
 
 
-def compare_on_twin(plan: Plan, public: PublicSet) -> dict[str, Any]:
+def compare_on_twin(plans: Mapping[str, Plan], public: PublicSet) -> dict[str, Any]:
     """Mixed against private-only on public data alone: a third is public, a third plays private.
 
     Costs nothing and says how the arms compare on *public* text. Empty if too little is labelled.
@@ -107,39 +110,35 @@ def compare_on_twin(plan: Plan, public: PublicSet) -> dict[str, Any]:
     if len(rows) < _TWIN_MINIMUM:
         return {}
     start, private, test = (rows[k::3] for k in range(3))
-    played = replace(plan, declared_units=max(len(private), 1000))
     vectors, labels = public.vectors, public.labels
-    fitted = fit_public(
-        fresh_head(plan),
-        PublicData(torch.from_numpy(vectors[start]), torch.from_numpy(labels[start])),
-    )
+    shown = PublicData(torch.from_numpy(vectors[start]), torch.from_numpy(labels[start]))
     figures = {}
-    for arm, mixing, head in (
-        (
-            MIXED,
-            plan.mixing,
-            fitted if "warm_start" in plan.mixing.strategies else fresh_head(plan),
-        ),
-        (PRIVATE_ONLY, MixingPlan(), fresh_head(plan)),
-    ):
+    for arm, plan in plans.items():
+        played = replace(
+            plan,
+            declared_units=max(len(private), 1000),
+            privacy_unit="record",
+            records_per_unit=1,
+        )
+        classifier = starting_classifier(played, shown)
         units = make_units(
-            public.views(mixing, vectors[private]),
+            classifier.features(public.views(plan.mixing, vectors[private])),
             torch.from_numpy(labels[private]),
             torch.arange(len(private)),
             records_per_unit=1,
         )
-        bounded = replace(played, mixing=mixing, privacy_unit="record", records_per_unit=1)
-        trained = train(bounded, units, head, source=NoiseSource())
-        counts = _confusion(trained.head, vectors[test], labels[test], len(plan.classes))
+        trained = train(played, units, classifier.head, source=NoiseSource())
+        fitted = Classifier(classifier.features, trained.head)
+        counts = _confusion(fitted, vectors[test], labels[test], len(plan.classes))
         figures[arm] = _figures(counts, sigma=0.0, records=len(test))
     return {"records": len(test), "arms": figures}
 
 
 def _confusion(
-    head: nn.Module, vectors: np.ndarray, labels: np.ndarray, classes: int
+    classifier: nn.Module, vectors: np.ndarray, labels: np.ndarray, classes: int
 ) -> np.ndarray:
     with torch.inference_mode():
-        predicted = head(torch.from_numpy(vectors)).argmax(dim=-1).numpy()
+        predicted = classifier(torch.from_numpy(vectors)).argmax(dim=-1).numpy()
     return confusion_matrix(labels, predicted, classes)
 
 

@@ -6,6 +6,7 @@ A run's folder is made here; it carries the settings, the frozen plans and the q
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -89,9 +90,7 @@ def build_plan(
     )
     plans = {MIXED: mixed.to_json()}
     if evaluation.private_only:
-        plans[PRIVATE_ONLY] = Plan(
-            noise_multiplier=mixed.noise_multiplier, mixing=MixingPlan(), **common
-        ).to_json()
+        plans[PRIVATE_ONLY] = without_mixing(mixed, evaluation).to_json()
     run = RunFolder(installation.settings.runs / _run_name(dataset.name))
     arms = len(plans) + int(len(public.labelled) >= 20)
     run.write(
@@ -111,11 +110,18 @@ def build_plan(
                 "encoder": encoder.model_dump(),
                 "training": training.model_dump(),
                 "audit": audit.model_dump(),
+                "evaluation": evaluation.model_dump(),
             },
         },
     )
     installation.evidence(run).append("plan", {"plans": plans, "blocks": [b.name for b in blocks]})
     return str(run.path)
+
+
+def without_mixing(plan: Plan, section: EvaluationSection) -> Plan:
+    """The private-only arm of a plan: same data, noise and price, nothing public."""
+    rate = section.private_only_learning_rate or plan.learning_rate
+    return replace(plan, mixing=MixingPlan(), learning_rate=rate)
 
 
 def run_key() -> tuple[str, int]:

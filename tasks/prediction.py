@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from privacy.heads import build_head
+from privacy.classifier import build_classifier
 from storage.models import ModelError, load_model
 from tasks.cleaning.stages import clean_private
 from tasks.embedding import EncoderOptions, encoder_of
@@ -49,18 +49,22 @@ class Predictor:
                 f"the model was trained on encoder {card['encoder']['digest'][:16]}, this one is "
                 f"{self._encoder.digest[:16]}. Install the encoder it was trained on."
             )
-        self._head = build_head(
-            card["head"], feature_dimension=card["feature_dimension"], classes=len(self.classes)
+        self._classifier = build_classifier(
+            card["head"],
+            feature_dimension=card["feature_dimension"],
+            classes=len(self.classes),
+            feature_scale=card["feature_scale"],
+            preconditioned=card["preconditioned"],
         )
-        self._head.load_state_dict(dict(stored.state))
-        self._head.eval()
+        self._classifier.load_state_dict(dict(stored.state))
+        self._classifier.eval()
 
     def __call__(self, texts: Sequence[str]) -> list[Prediction]:
         """Predict a label for each text, in order."""
         cleaned = clean_private(texts, self._steps)
         vectors = torch.from_numpy(self._encoder.encode(cleaned))
         with torch.inference_mode():
-            chances = torch.softmax(self._head(vectors), dim=-1)
+            chances = torch.softmax(self._classifier(vectors), dim=-1)
         best = chances.max(dim=-1)
         return [
             Prediction(self.classes[int(i)], round(float(p), 2)) if text else Prediction("", 0.0)

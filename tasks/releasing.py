@@ -5,6 +5,7 @@ from __future__ import annotations
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from privacy.classifier import is_preconditioned
 from privacy.plan import Plan
 from storage.evidence import CLOSED
 from storage.models import save_model
@@ -35,6 +36,8 @@ def release(run_path: str) -> None:
             "classes": list(plan.classes),
             "head": plan.head,
             "feature_dimension": plan.feature_dimension,
+            "feature_scale": plan.feature_scale,
+            "preconditioned": is_preconditioned(plan),
             "encoder": {"digest": plan.encoder_digest, **sections["encoder"]},
             "cleaning_steps": sections["dataset"]["cleaning_steps"],
             "privacy": {

@@ -64,9 +64,12 @@ class TrainingSection(Section):
     )
     steps: int = Field(default=60, ge=1, description="Number of steps T: at least 1.")
     max_grad_norm: float = Field(
-        default=1.0, gt=0, description="Clip C of a unit's gradient: above 0."
+        default=2.5, gt=0, description="Clip C of a unit's gradient: above 0."
     )
-    learning_rate: float = Field(default=2.0, gt=0, description="Step size: above 0.")
+    learning_rate: float = Field(default=0.1, gt=0, description="Step size: above 0.")
+    feature_scale: float = Field(
+        default=10.0, gt=0, description="Norm R of a record's features: above 0."
+    )
     average_last: float = Field(
         default=0.5, gt=0, le=1, description="Share of final iterates that are averaged."
     )
@@ -81,13 +84,16 @@ class MixingSection(Section):
     """How public data is mixed in."""
 
     strategies: list[str] = Field(
-        default=["warm_start", "inside_clip"],
+        default=["public_whitening", "warm_start", "inside_clip"],
         description="Mixing strategies, applied together; none means DP-SGD alone.",
     )
     neighbours: int = Field(default=8, ge=1, le=1000, description="Public neighbours k: 1 to 1000.")
     temperature: float = Field(default=0.2, gt=0, description="Temperature τ: above 0.")
     weight: float = Field(
         default=0.3, gt=0, le=1, description="Share λ of the mixture in the second view: up to 1."
+    )
+    whitening: float = Field(
+        default=0.5, gt=0, le=1, description="Power of the public covariance: above 0, up to 1."
     )
 
 
@@ -100,6 +106,11 @@ class EvaluationSection(Section):
     private_only: bool = Field(
         default=False,
         description="Train the private-only arm on private data too: a release, charged like one.",
+    )
+    private_only_learning_rate: float = Field(
+        default=0.0,
+        ge=0,
+        description="Step size of that arm, which starts from nothing; 0: the training's.",
     )
 
 

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from torch import nn
 
-from privacy.heads import build_head
-from privacy.mixing import build, fit_public
+from privacy.classifier import Classifier, of_plan, starting_classifier
+from privacy.mixing import PublicData, fit_public
 from privacy.noise import NoiseSource
-from privacy.plan import Plan
+from privacy.plan import MixingPlan, Plan
 from privacy.training import Trained, make_units, train
 from storage.ledger import ReadGrant
 from storage.runs import RunFolder
 from tasks.embedding import EncoderOptions
 from tasks.installation import Installation
-from tasks.planning import PUBLIC_ONLY, PURPOSES
+from tasks.planning import MIXED, PUBLIC_ONLY, PURPOSES
 from tasks.private_data import load_records, trust_zone
 from tasks.progress import stage
 from tasks.public import PublicSet, load_public
 
 
-def fresh_head(plan: Plan) -> nn.Module:
-    """The plan's head before any data."""
-    return build_head(
-        plan.head, feature_dimension=plan.feature_dimension, classes=len(plan.classes)
-    )
+def arm_plan(planned: dict[str, Any], arm: str) -> Plan:
+    """The plan that an arm follows; the public-only arm mixes nothing into nothing."""
+    if arm == PUBLIC_ONLY:
+        return replace(Plan.from_json(planned["plans"][MIXED]), mixing=MixingPlan())
+    return Plan.from_json(planned["plans"][arm])
 
 
-def starting_head(plan: Plan, public: PublicSet) -> nn.Module:
-    """The plan's head at the weights that its mixing strategies start from."""
-    head = fresh_head(plan)
-    for strategy in build(plan.mixing):
-        head = strategy.start(head, public.data)
-    return head
+def load_arm(run: RunFolder, planned: dict[str, Any], arm: str) -> Classifier:
+    """An arm's classifier with the weights that the run kept.
+
+    Raises:
+        RunError: They are not there.
+    """
+    classifier = of_plan(arm_plan(planned, arm))
+    classifier.load_state_dict(run.read_weights(arm))
+    return classifier.eval()
+
+
+def public_classifier(plan: Plan, public: PublicData) -> Classifier:
+    """A classifier of the plan's shape, fitted on labelled public data alone."""
+    classifier = starting_classifier(plan, public)
+    seen = PublicData(classifier.features(public.features), public.labels)
+    classifier.head = fit_public(classifier.head, seen)
+    return classifier
 
 
 def public_of(planned: dict[str, Any], plan: Plan) -> PublicSet:
@@ -61,7 +72,7 @@ def train_arm(run_path: str, arm: str) -> None:
         return
     plan = Plan.from_json(planned["plans"][arm])
     public = public_of(planned, plan)
-    head = starting_head(plan, public)
+    classifier = starting_classifier(plan, public.data)
     evidence = installation.evidence(run)
     row = run.read("reservation")["rows"][PURPOSES[arm]]
     source = NoiseSource()
@@ -71,7 +82,7 @@ def train_arm(run_path: str, arm: str) -> None:
         {"row": row, "epoch": grant.epoch, "arm": arm, "noise_commitment": source.commitment},
     )
     with trust_zone(installation, planned["dataset"], run.run_id):
-        trained = _train(installation, grant, planned, plan, public, head, source)
+        trained = _train(installation, grant, planned, plan, public, classifier, source)
     settled = evidence.append(
         "settlement",
         {
@@ -88,7 +99,7 @@ def train_arm(run_path: str, arm: str) -> None:
     )
     # Commit first: a fenced-out process must not leave weights behind.
     installation.ledger.commit(grant, note=f"evidence head {settled}")
-    run.write_weights(arm, trained.head.state_dict())
+    run.write_weights(arm, Classifier(classifier.features, trained.head).state_dict())
 
 
 @task(persist_result=False, cache_policy=NO_CACHE, task_run_name="train-public-only")
@@ -96,10 +107,10 @@ def train_public_only(run_path: str) -> None:
     """Fit the public-only arm, where the public corpus has labels; reads nothing private."""
     run = RunFolder(run_path)
     planned = run.read("plan")
-    plan = Plan.from_json(planned["plans"]["mixed"])
+    plan = arm_plan(planned, PUBLIC_ONLY)
     public = public_of(planned, plan)
     if len(public.labelled) >= 20:
-        run.write_weights(PUBLIC_ONLY, fit_public(fresh_head(plan), public.data).state_dict())
+        run.write_weights(PUBLIC_ONLY, public_classifier(plan, public.data).state_dict())
 
 
 def _train(
@@ -108,13 +119,13 @@ def _train(
     planned: dict[str, Any],
     plan: Plan,
     public: PublicSet,
-    head: nn.Module,
+    classifier: Classifier,
     source: NoiseSource,
 ) -> Trained:
     with stage("private: reading and embedding (pace not shown)"):
         records = load_records(installation, grant, planned["blocks"], planned["sections"])
         units = make_units(
-            public.views(plan.mixing, records.vectors),
+            classifier.features(public.views(plan.mixing, records.vectors)),
             torch.from_numpy(records.labels),
             torch.from_numpy(records.units),
             records_per_unit=plan.records_per_unit,
@@ -124,7 +135,7 @@ def _train(
         return train(
             plan,
             units,
-            head,
+            classifier.head,
             source=source,
             count_ahead=lambda steps: installation.ledger.count(grant, steps),
             on_step=lambda step: update(step, plan.steps),

@@ -117,7 +117,7 @@ def audit_mechanism(
 
     Args:
         plan: What will be (or was) run on private data.
-        views: (n, V, d) public records, as the mixing strategies see them.
+        views: (n, V, d) features of public records and of their mixtures, as the head sees them.
         labels: (n,) their classes.
         size: How much is tried.
         on_progress: Called with (runs done, runs in all).
@@ -196,6 +196,7 @@ def _repeated(
         max_grad_norm=plan.max_grad_norm,
         divisor=plan.divisor,
         classes=len(plan.classes),
+        scale=plan.feature_scale,
     )
     coins = canary.draw_coins(m=size.repeats, token_bytes=secrets.token_bytes)
     hits = [0, 0]
@@ -230,7 +231,9 @@ def _run(
 ) -> NDArray[np.float64]:
     """Train once on the twin with the canaries whose coin is 1; score all of them."""
     classes = len(plan.classes)
-    planted, targets = canary.plant(views, labels, len(coins), classes, coins)
+    planted, targets = canary.plant(
+        views, labels, len(coins), classes, coins, scale=plan.feature_scale
+    )
     padded = replace(plan, feature_dimension=planted.shape[-1], head="linear")
     head = build_head("linear", feature_dimension=padded.feature_dimension, classes=classes)
     assert isinstance(head, nn.Linear)
@@ -246,6 +249,7 @@ def _run(
         head.weight.detach().numpy(),
         result.weight.detach().numpy(),
         canary.canary_labels(m=len(coins), classes=classes),
+        scale=plan.feature_scale,
     )
 
 

@@ -10,12 +10,14 @@ from privacy.mixing.base import (
 )
 from privacy.mixing.inside_clip import InsideClip
 from privacy.mixing.warm_start import WarmStart, fit_public
+from privacy.mixing.whitening import PublicWhitening
 
 __all__ = [
     "InsideClip",
     "MixingStrategy",
     "Neighbours",
     "PublicData",
+    "PublicWhitening",
     "WarmStart",
     "build",
     "fit_public",

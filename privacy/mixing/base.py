@@ -1,10 +1,11 @@
 """The interface of a mixing strategy, and its registry.
 
-A strategy says how public data enters a run. It may give starting weights (a function of public data
-alone), and it may add views of a record (functions of that one record and of public data, averaged
-inside the record's loss *before* the one clip). Either way one unit still moves the clipped sum by at
-most C: the plan's price is unchanged. A strategy that needs more declares an `event`, and the plan is
-priced with it. A view must never read a second private record.
+A strategy says how public data enters a run. It may fit the map from embeddings to features (see
+`privacy.features`) and give starting weights, both on public data alone; and it may add views of a
+record (functions of that one record and of public data, averaged inside the record's loss *before* the
+one clip). Either way one unit still moves the clipped sum by at most C: the plan's price is unchanged.
+A strategy that needs more declares an `event`, and the plan is priced with it. A view must never read a
+second private record.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dp_accounting import DpEvent
 from torch import nn
 
 from privacy.errors import PlanError
+from privacy.features import Preconditioner
 from privacy.plan import MixingPlan
 
 
@@ -55,6 +57,7 @@ class MixingStrategy(ABC):
     name: ClassVar[str]
     needs_neighbours: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = False
+    preconditions: ClassVar[bool] = False
 
     def __init__(self, plan: MixingPlan) -> None:
         self.plan = plan
@@ -63,8 +66,16 @@ class MixingStrategy(ABC):
     def event(self) -> DpEvent | None:
         """What this strategy costs beyond DP-SGD; None means nothing."""
 
+    def precondition(self, public: PublicData) -> Preconditioner | None:
+        """How features are made from embeddings; called where `preconditions` is set."""
+        del public
+        return None
+
     def start(self, head: nn.Module, public: PublicData) -> nn.Module:
-        """The head with its starting weights; `head` itself by default."""
+        """The head with its starting weights; `head` itself by default.
+
+        `public` holds features, as the head will see them.
+        """
         del public
         return head
 

@@ -16,6 +16,7 @@ from torch import nn
 from privacy.errors import PlanError
 from privacy.mixing.base import MixingStrategy, PublicData, register
 
+# In units of the features' mean squared norm, so that a feature scale changes nothing here.
 _STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 
 
@@ -56,9 +57,10 @@ def fit_public(head: nn.Module, public: PublicData) -> nn.Module:
             "warm_start out of mixing.strategies, or give the public documents labels."
         )
     held_out = torch.arange(len(labels)) % 5 == 0
+    size = float(features.square().sum(dim=1).mean())
     means, errors = [], []
     for strength in _STRENGTHS:
-        candidate = _fit(head, features[~held_out], labels[~held_out], strength)
+        candidate = _fit(head, features[~held_out], labels[~held_out], strength * size)
         with torch.inference_mode():
             losses = nn.functional.cross_entropy(
                 candidate(features[held_out]), labels[held_out], reduction="none"
@@ -73,7 +75,7 @@ def fit_public(head: nn.Module, public: PublicData) -> nn.Module:
         head,
         features,
         labels,
-        max(s for s, mean in zip(_STRENGTHS, means, strict=True) if mean <= limit),
+        size * max(s for s, mean in zip(_STRENGTHS, means, strict=True) if mean <= limit),
     )
 
 

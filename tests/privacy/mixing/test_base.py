@@ -49,7 +49,9 @@ class TestRegistry:
         assert tuple(s.name for s in build(MixingPlan(strategies=names))) == names
 
     def test_an_unknown_name_lists_the_known_ones(self):
-        with pytest.raises(PlanError, match=r"'magic' is unknown\. Known: inside_clip, warm_start"):
+        with pytest.raises(
+            PlanError, match=r"'magic' is unknown\. Known: inside_clip, public_w"
+        ):
             build(MixingPlan(strategies=("magic",)))
 
     def test_a_name_given_twice_is_refused(self):
@@ -59,7 +61,9 @@ class TestRegistry:
 
 class TestPrice:
     def test_the_built_in_strategies_cost_nothing_beyond_dpsgd(self):
-        for strategy in build(MixingPlan(strategies=("warm_start", "inside_clip"))):
+        for strategy in build(
+            MixingPlan(strategies=("warm_start", "public_whitening", "inside_clip"))
+        ):
             assert strategy.event() is None
 
     def test_a_strategy_with_a_cost_is_priced_or_refused(self, make_plan, known):
