@@ -49,9 +49,7 @@ class TestRegistry:
         assert tuple(s.name for s in build(MixingPlan(strategies=names))) == names
 
     def test_an_unknown_name_lists_the_known_ones(self):
-        with pytest.raises(
-            PlanError, match=r"'magic' is unknown\. Known: inside_clip, public_w"
-        ):
+        with pytest.raises(PlanError, match=r"'magic' is unknown\. Known: inside_clip, public_w"):
             build(MixingPlan(strategies=("magic",)))
 
     def test_a_name_given_twice_is_refused(self):
