@@ -279,7 +279,12 @@ class Corpus:
 
     def _table(self, name: str, schema: pa.Schema) -> pa.Table:
         files = [part_folder(self.path, part.key) / f"{name}.parquet" for part in self.parts]
-        return pa.concat_tables([pq.read_table(file, schema=schema) for file in files])
+        try:
+            return pa.concat_tables([pq.read_table(file, schema=schema) for file in files])
+        except (OSError, pa.ArrowException) as error:
+            why = " ".join(str(error).split())
+            msg = f"corpus {self.path} is damaged ({why}). Remove it and refresh it."
+            raise CorpusError(msg) from None
 
     def documents(self) -> pa.Table:
         """Return the kept documents, of `DOCUMENT_SCHEMA`, in the order of shards and lines."""

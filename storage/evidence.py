@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from storage.errors import StorageError
+from storage.files import one_at_a_time
 
 GENESIS = "0" * 64
 CLOSED = "closed"
@@ -69,14 +70,27 @@ class Evidence:
         self._path = path
         self._key = key
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._sequence, self.head = 0, GENESIS
-        if path.exists():
-            _mend(path, key)
-            seen = verify(path, public_key(key))
-            self._sequence, self.head = seen.entries, seen.head
+        self._lock = path.with_suffix(".lock")
+        self._sequence, self.head, self._size = 0, GENESIS, 0
+        with one_at_a_time(self._lock):
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Verify and continue what another writer, or an earlier process, left."""
+        if not self._path.exists() or self._path.stat().st_size == self._size:
+            return
+        _mend(self._path, self._key)
+        seen = verify(self._path, public_key(self._key))
+        self._sequence, self.head = seen.entries, seen.head
+        self._size = self._path.stat().st_size
 
     def append(self, kind: str, body: Mapping[str, Any]) -> str:
-        """Write one entry, flushed to disk; returns the new head."""
+        """Write one entry behind whatever stands, flushed to disk; returns the new head."""
+        with one_at_a_time(self._lock):
+            self._catch_up()
+            return self._append(kind, body)
+
+    def _append(self, kind: str, body: Mapping[str, Any]) -> str:
         unsigned = {
             "sequence": self._sequence,
             "kind": kind,
@@ -91,6 +105,7 @@ class Evidence:
             stream.write(line + "\n")
             stream.flush()
             os.fsync(stream.fileno())
+            self._size = stream.tell()
         self._sequence += 1
         self.head = digest
         return digest

@@ -1,9 +1,12 @@
-"""Files that are written whole or not at all, also when the process is killed."""
+"""Files written whole or not at all, also when the process is killed; and one writer at a time."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -26,3 +29,18 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def one_at_a_time(lock: Path) -> Iterator[None]:
+    """Hold a lock against other threads and processes of this machine; a killed holder lets go.
+
+    Args:
+        lock: The lock file; made if missing, never removed, since a waiter may hold it open.
+    """
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

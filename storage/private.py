@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.errors import PrivateDataError
-from storage.files import write_whole
+from storage.files import one_at_a_time, write_whole
 from storage.ledger import Ledger, ReadGrant
 from storage.private_files import read_rows
 
@@ -119,10 +119,10 @@ class Dataset:
         Raises:
             PrivateDataError: The period's name could be read as another block's.
         """
-        if period and not _PERIOD.fullmatch(period):
+        if period and (period == "all" or not _PERIOD.fullmatch(period)):
             raise PrivateDataError(
-                f"period must be at most 100 letters, digits, '.', '_' or '-', not '.' first; got "
-                f"{period!r}."
+                f"period must be at most 100 letters, digits, '.', '_' or '-', not '.' first, and not "
+                f"'all', which names the block without a period; got {period!r}."
             )
         base = f"{self.name}/{period or 'all'}"
         return f"{base}/holdout" if holdout else base
@@ -219,6 +219,10 @@ class PrivateStore:
         Raises:
             PrivateDataError: The *file* or the period's name is unusable.
         """
+        with one_at_a_time(self._root / dataset.name / "ingest.lock"):
+            self._ingest(dataset, path, period)
+
+    def _ingest(self, dataset: Dataset, path: Path, period: str) -> None:
         keys = self._keys(dataset.name)
         bound = self._bound_units(dataset.name)
         homes = {h: dataset.block(period, holdout=h) for h in (False, True)}

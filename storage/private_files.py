@@ -91,10 +91,16 @@ def _parquet(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
     except (pa.ArrowInvalid, OSError):
         raise PrivateDataError(f"{path.name} is not a Parquet file. Check the suffix.") from None
     _require(path, table.schema_arrow.names, columns)
-    for batch in table.iter_batches(columns=list(columns)):
-        values = [_values(column) for column in batch.columns]
-        for row in zip(*values, strict=True):
-            yield dict(zip(batch.schema.names, row, strict=True))
+    try:
+        for batch in table.iter_batches(columns=list(columns)):
+            values = [_values(column) for column in batch.columns]
+            for row in zip(*values, strict=True):
+                yield dict(zip(batch.schema.names, row, strict=True))
+    except (pa.ArrowException, OSError):
+        # Arrow's own words may quote data.
+        raise PrivateDataError(
+            f"{path.name} is damaged and cannot be read whole. Export it again."
+        ) from None
 
 
 def _values(column: pa.Array) -> list[object]:

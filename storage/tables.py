@@ -58,6 +58,10 @@ DROP_SCHEMA = pa.schema(
 _BATCH = 2_000
 
 
+class TableError(StorageError):
+    """Raised when a table's file is damaged."""
+
+
 class SchemaError(StorageError):
     """Raised when a row's fields are not those of the table it is written to."""
 
@@ -133,9 +137,14 @@ def table_writer(path: Path, schema: pa.Schema) -> Iterator[TableWriter]:
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file, a few thousand in memory at a time."""
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_BATCH):
-            yield from batch.to_pylist()
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_BATCH):
+                yield from batch.to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        why = " ".join(str(error).split())
+        msg = f"{path} is damaged and cannot be read ({why}). Remove it and refresh the corpus."
+        raise TableError(msg) from None
 
 
 def count_rows(path: Path) -> int:

@@ -107,7 +107,7 @@ def audit_members(run_path: str) -> None:
     if row is None:
         return
     classifier = load_arm(run, planned, MIXED)
-    grant = installation.ledger.start(row)
+    grant = installation.ledger.start(row, kind="restricted")
     installation.evidence(run).append("start", {"row": row, "epoch": grant.epoch, "arm": "members"})
     with (
         trust_zone(installation, planned["dataset"], run.run_id),

@@ -6,6 +6,7 @@ are refused here, before a transaction writes them for good.
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Mapping
@@ -63,6 +64,7 @@ def check_charge(charge: Charge, known: Mapping[str, Block]) -> None:
             f"{charge.kind!r} on {sorted(charge.costs)}. Plan the run again."
         )
     remedy = "Plan the run again."
+    _check_mechanism(of, charge.mechanism)
     for name, below in (("epsilon", math.inf), ("delta", 1.0)):
         _check_real(f"{name} {of}", getattr(charge, name), below=below, zero=True, remedy=remedy)
     check_whole(f"steps {of}", charge.steps, least=0, remedy=remedy)
@@ -78,6 +80,16 @@ def check_charge(charge: Charge, known: Mapping[str, Block]) -> None:
                 f"charge {charge.purpose!r} on {name} must be {size} whole units, >= 1 if charged, "
                 f"0 if restricted; got {costs!r}. {remedy}"
             )
+
+
+def _check_mechanism(of: str, mechanism: Mapping[str, object]) -> None:
+    try:
+        json.dumps(mechanism, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise LedgerError(
+            f"mechanism {of} must be finite numbers, texts, lists and objects; {error}. Plan the run "
+            "again."
+        ) from None
 
 
 def check_attempt(flow_run_id: str, run_count: int) -> None:

@@ -22,7 +22,7 @@ import contextlib
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -117,6 +117,10 @@ class Ledger:
             LedgerError: Unknown block, wrong costs, or a key used before.
         """
         checks.check_attempt(flow_run_id, run_count)
+        if not charges:
+            raise LedgerError(
+                "charges must name at least one charge; got none. Plan the run again."
+            )
         with self._transaction() as connection:
             self._expire(connection)
             if queries.has_reserved(connection, flow_run_id, run_count):
@@ -157,16 +161,35 @@ class Ledger:
                     "used once. A retry reserves under a new run_count."
                 ) from None
 
-    def start(self, row: int, *, ttl: timedelta = timedelta(hours=24)) -> ReadGrant:
+    def start(
+        self,
+        row: int,
+        *,
+        kind: Literal["charged", "restricted"] = "charged",
+        ttl: timedelta = timedelta(hours=24),
+    ) -> ReadGrant:
         """Start a reservation: charge it for good and hand out its read grant. Single use.
+
+        Args:
+            row: The reservation.
+            kind: What the caller will do with the rows: release something (``charged``), or keep all
+                of it in the trust zone (``restricted``).
+            ttl: How long the started row may live.
 
         Raises:
             ReservationExpired: It waited too long.
-            LedgerError: It was started, released or committed before, or is unknown.
+            LedgerError: It was started, released or committed before, is unknown, or is of another
+                kind: what pays nothing may publish nothing.
         """
         with self._transaction() as connection:
             last = self._after_deadlines(connection, row)
             if last.state == RESERVED:
+                paid = queries.kind_of(connection, row)
+                if paid != kind:
+                    raise LedgerError(
+                        f"reservation {row} is {paid}, and a {kind} read was asked for: what pays "
+                        f"nothing may publish nothing. Reserve a {kind} row."
+                    )
                 return self._hand_out(connection, last, ttl)
         # Raised outside the transaction: what the deadlines decided has been committed.
         if last.state == RELEASED and last.note == "expired":
@@ -318,9 +341,7 @@ class Ledger:
             token=token,
             note=note,
         )
-        kind = connection.execute(
-            sa.select(schema.reservations.c.kind).where(schema.reservations.c.row == last.row)
-        ).scalar_one()
+        kind = queries.kind_of(connection, last.row)
         names = queries.debited_blocks(connection, last.row)
         return ReadGrant(row=last.row, epoch=epoch, kind=kind, blocks=names, token=token)
 

@@ -72,6 +72,12 @@ def blocks_of(connection: sa.Connection, dataset: str | None) -> list[Block]:
     return [to_block(r) for r in connection.execute(query)]
 
 
+def kind_of(connection: sa.Connection, row: int) -> str:
+    """Whether a reservation is ``charged`` or ``restricted``."""
+    wanted = sa.select(schema.reservations.c.kind).where(schema.reservations.c.row == row)
+    return str(connection.execute(wanted).scalar_one())
+
+
 def debited_blocks(connection: sa.Connection, row: int) -> tuple[str, ...]:
     """Names of the blocks that a reservation debits."""
     return tuple(

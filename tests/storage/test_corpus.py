@@ -14,7 +14,7 @@ from storage.corpus import (
     read_raw_shard,
     write_part,
 )
-from storage.tables import DROP_SCHEMA, SchemaError, table_writer
+from storage.tables import DROP_SCHEMA, SchemaError, TableError, read_rows, table_writer
 
 
 def document(name: str, source: str = "films") -> dict:
@@ -180,6 +180,17 @@ class TestOpening:
         table.unlink()
         with pytest.raises(CorpusError, match=r"documents\.parquet is missing or damaged"):
             Corpus.open(tmp_path)
+
+    def test_a_damaged_page_is_named(self, tmp_path):
+        corpus = self.finished(tmp_path)
+        table = next(corpus.path.rglob("documents.parquet"))
+        content = bytearray(table.read_bytes())
+        content[4:24] = b"\xff" * 20
+        table.write_bytes(content)
+        with pytest.raises(CorpusError, match=r"is damaged .*Remove it and refresh"):
+            Corpus.open(tmp_path).documents()
+        with pytest.raises(TableError, match=r"documents\.parquet is damaged"):
+            list(read_rows(table))
 
     def test_a_manifest_that_does_not_reconcile_is_refused(self, tmp_path):
         self.finished(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -55,6 +56,13 @@ class TestHonestFile:
         write(path, close=False)
         Evidence(path, KEY).append(CLOSED, {})
         assert verify(path, PUBLIC).entries == 4
+
+    def test_two_writers_make_one_chain(self, tmp_path):
+        path = tmp_path / "evidence.jsonl"
+        writers = [Evidence(path, KEY) for _ in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda w: [w.append("note", {"k": k}) for k in range(10)], writers))
+        assert verify(path, PUBLIC).entries == 40
 
     def test_holds_the_previous_hash_inside_what_is_hashed(self, honest):
         lines = [json.loads(line) for line in honest[0].splitlines()]

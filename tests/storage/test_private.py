@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -164,10 +165,22 @@ class TestBinding:
         assert dataset.claim("2030-01") == "(person, period)"
         assert dataset.claim("") == "person"
 
-    @pytest.mark.parametrize("period", ["2030/holdout", "2030+01", "a/b"])
+    @pytest.mark.parametrize("period", ["2030/holdout", "2030+01", "a/b", "all"])
     def test_a_period_that_could_name_another_block_is_refused(self, declare, ingest, period):
         with pytest.raises(PrivateDataError, match="period"):
             ingest(declare(), rows_of(3), period=period)
+
+
+class TestTwoFilesAtOnce:
+    def test_a_unit_is_bound_to_one_block(self, store, declare, ingest, granted):
+        dataset = declare()
+        periods = [f"2030-{month:02}" for month in range(1, 7)]
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(lambda p: ingest(dataset, rows_of(300), period=p), periods))
+        names = [dataset.block(p, holdout=h) for p in periods for h in (False, True)]
+        grant = granted(*names)
+        found = [text for name in names for text in store.read(grant, name).texts]
+        assert len(found) == len(set(found)) == 300
 
 
 class TestContributionBound:

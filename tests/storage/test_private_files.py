@@ -77,6 +77,16 @@ class TestWrongFile:
         with pytest.raises(PrivateDataError, match="no column 'label'"):
             texts(tmp_path / "a.parquet")
 
+    def test_a_damaged_parquet_is_refused_without_a_word_of_its_rows(self, tmp_path):
+        path = tmp_path / "a.parquet"
+        pq.write_table(pa.table({"text": ["secret"] * 999, "label": ["x"] * 999}), path)
+        content = bytearray(path.read_bytes())
+        content[4:40] = b"\xff" * 36
+        path.write_bytes(content)
+        with pytest.raises(PrivateDataError, match=r"a\.parquet is damaged") as caught:
+            texts(path)
+        assert "secret" not in str(caught.value)
+
     @pytest.mark.parametrize("content", [b"", b"text,label\nno,parquet\n"])
     def test_what_is_no_parquet_is_refused(self, tmp_path, content):
         (tmp_path / "a.parquet").write_bytes(content)

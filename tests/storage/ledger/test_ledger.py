@@ -192,6 +192,23 @@ class TestReserve:
         with pytest.raises(LedgerError, match="0 if restricted"):
             reserve(kind="restricted", costs=(1, 1))
 
+    def test_a_row_of_another_kind_is_not_started(self, ledger, reserve):
+        row = reserve(kind="restricted", costs=(0, 0))
+        with pytest.raises(
+            LedgerError, match=r"is restricted, and a charged read.*publish nothing"
+        ):
+            ledger.start(row)
+        assert ledger.start(row, kind="restricted").kind == "restricted"
+
+    def test_a_request_for_nothing_is_refused(self, ledger):
+        with pytest.raises(LedgerError, match="at least one charge"):
+            ledger.reserve([], flow_run_id="f", run_count=1)
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf, object()])
+    def test_a_mechanism_that_json_cannot_say_is_refused(self, reserve, value):
+        with pytest.raises(LedgerError, match="mechanism of charge"):
+            reserve(mechanism={"noise": value})
+
     def test_integers_beyond_floating_point_are_exact(self, ledger, make_block, reserve):
         cap = 2**60 + 1
         ledger.open_block(make_block("reviews/big", caps=(cap, cap)))
