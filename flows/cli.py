@@ -79,7 +79,12 @@ def predict(
     from tasks.prediction import Predictor
 
     quiet()
-    stream = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+    try:
+        stream = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(
+            f"{source} cannot be read: {error.strerror}. Give a text file, or - for stdin."
+        ) from None
     texts = stream.decode("utf-8", "replace").splitlines()
     for found in Predictor(model)(texts):
         typer.echo(json.dumps({"label": found.label, "confidence": found.confidence}))

@@ -124,8 +124,8 @@ class Encoder:
         if not (self.folder / "modules.json").is_file():
             raise EmbeddingError(
                 f"encoder folder must hold a sentence-transformers model; {self.folder} has no "
-                "modules.json. Run `make setup` to fetch the encoder, or set its folder in the "
-                "profile."
+                "modules.json. Run `make setup` to fetch the encoder, work in the project's folder or "
+                "set DPMIX_DATA, or name its folder in the profile."
             )
         positions = int(self._config("config.json").get("max_position_embeddings", 512))
         if not 8 <= max_tokens <= positions:
