@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.exceptions import TyperException
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -274,11 +275,10 @@ def main() -> None:
 
 
 def _explain(error: BaseException) -> None:
-    import click
-
     from storage.errors import BudgetRefused, StorageError
 
-    if isinstance(error, click.ClickException):
+    # Typer's own copy of click: a wrong or missing argument, which knows how to say so.
+    if isinstance(error, TyperException) and hasattr(error, "show"):
         error.show()
         sys.exit(2)
     if isinstance(error, BudgetRefused):
