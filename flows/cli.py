@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 unexpected, 2 wrong input, 3 refused by the ledger, 4 refu
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import traceback
@@ -289,12 +290,35 @@ def _explain(error: BaseException) -> None:
         type(error).__module__.split(".")[0] in {"flows", "tasks"}
     ):
         _fail(str(error), 2)
+    if _is_full(error):
+        _fail(
+            f"the disk is full: {str(error).splitlines()[0]}. Free some space and run again. What had started stays "
+            "charged; see `dpmix ledger status`.",
+            1,
+        )
+    _fail(f"unexpected {type(error).__name__}: {error}\n{_keep(error)}", 1)
+
+
+def _is_full(error: BaseException) -> bool:
+    seen: BaseException | None = error
+    while seen is not None:
+        if getattr(seen, "errno", None) == errno.ENOSPC or "disk is full" in str(seen):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _keep(error: BaseException) -> str:
+    """Write the traceback where its reader finds it; says where, or why not."""
     from storage.settings import Settings
 
     log = Settings().home / "errors" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}.txt"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text("".join(traceback.format_exception(error)))
-    _fail(f"unexpected {type(error).__name__}: {error}\ndetails: {log}", 1)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("".join(traceback.format_exception(error)))
+    except OSError as unwritten:
+        return f"details could not be written to {log}: {unwritten.strerror}"
+    return f"details: {log}"
 
 
 def _fail(message: str, code: int) -> None:

@@ -1,13 +1,16 @@
-"""What a mistyped command line answers: the usage, exit code 2, and nothing about our insides."""
+"""What the command line answers when it cannot go on: a sentence and an exit code, never a traceback."""
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from flows import cli, services
 
 
 @pytest.mark.parametrize(
@@ -35,3 +38,43 @@ def test_a_wrong_argument_is_named(tmp_path, arguments, named):
     assert "Traceback" not in found.stderr
     assert "unexpected" not in found.stderr
     assert not (tmp_path / "var" / "errors").exists()
+
+
+@pytest.fixture
+def failing(monkeypatch, tmp_path, capsys):
+    """Runs the command line with a failure inside; gives the exit code and what stderr shows."""
+
+    def run(error, home):
+        def app(**_keywords):
+            raise error
+
+        monkeypatch.setattr(services, "prepare", lambda: None)
+        monkeypatch.setattr(cli, "app", app)
+        monkeypatch.setenv("DPMIX_HOME", str(home))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, capsys.readouterr().err
+
+    return run
+
+
+def test_a_full_disk_is_called_one(failing, tmp_path):
+    error = RuntimeError("could not write")
+    error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    code, shown = failing(error, tmp_path)
+    assert code == 1
+    assert "disk is full" in shown
+    assert "Free some space" in shown
+
+
+def test_what_nobody_expected_is_kept_where_the_message_says(failing, tmp_path):
+    code, shown = failing(RuntimeError("odd"), tmp_path)
+    (log,) = (tmp_path / "errors").iterdir()
+    assert (code, str(log) in shown) == (1, True)
+    assert "RuntimeError: odd" in log.read_text()
+
+
+def test_a_log_that_cannot_be_written_is_no_second_failure(failing, tmp_path):
+    (tmp_path / "errors").write_text("a file where the folder should be")
+    code, shown = failing(RuntimeError("odd"), tmp_path)
+    assert (code, "could not be written" in shown) == (1, True)
