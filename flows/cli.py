@@ -291,8 +291,9 @@ def _explain(error: BaseException) -> None:
     ):
         _fail(str(error), 2)
     if _is_full(error):
+        first = str(error).splitlines()[0]
         _fail(
-            f"the disk is full: {str(error).splitlines()[0]}. Free some space and run again. What had started stays "
+            f"the disk is full: {first}. Free some space and run again. What had started stays "
             "charged; see `dpmix ledger status`.",
             1,
         )
