@@ -18,6 +18,8 @@ import typer
 from rich.console import Console
 from typer.exceptions import TyperException
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -259,20 +261,27 @@ def _print_report(page: Path) -> None:
 def main() -> None:
     """Run the command line; turn every outcome into an exit code and a message of ours."""
     from flows import services
+    from tasks import interruption
 
     services.prepare()
+    interruption.listen()
+    code: object = INTERRUPTED
     try:
-        app(standalone_mode=False)
-    except KeyboardInterrupt:
-        _fail("interrupted. What had started stays charged; see `dpmix ledger status`.", 130)
-    except typer.Abort:
-        _fail("aborted.", 130)
+        # An exit or an interruption inside a command comes back as a number, not as an exception.
+        code = app(standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        pass
     except typer.Exit as ended:
-        sys.exit(ended.exit_code)
+        code = ended.exit_code
     except SystemExit:
         raise
     except BaseException as error:  # noqa: BLE001 - the last line of defence
         _explain(error)
+    if code == INTERRUPTED:
+        _fail(
+            "interrupted. What had started stays charged; see `dpmix ledger status`.", INTERRUPTED
+        )
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _explain(error: BaseException) -> None:
@@ -323,7 +332,7 @@ def _keep(error: BaseException) -> str:
 
 
 def _fail(message: str, code: int) -> None:
-    typer.secho(message, err=True, fg="red" if code != 130 else None)
+    typer.secho(message, err=True, fg="red" if code != INTERRUPTED else None)
     sys.exit(code)
 
 

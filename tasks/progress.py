@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from tasks import interruption
+
 Update = Callable[[int, int], None]
 """(done, total) → shown."""
 
@@ -33,6 +35,7 @@ def stage(title: str, total: int | None = None) -> Iterator[Update]:
     Yields:
         A function to call with (done, total).
     """
+    interruption.check()
     if not console.is_terminal:
         console.print(f"  {title} …")
         yield lambda _done, _total: None

@@ -46,6 +46,8 @@ def failing(monkeypatch, tmp_path, capsys):
 
     def run(error, home):
         def app(**_keywords):
+            if isinstance(error, int):  # as Typer gives back an exit inside a command
+                return error
             raise error
 
         monkeypatch.setattr(services, "prepare", lambda: None)
@@ -78,3 +80,15 @@ def test_a_log_that_cannot_be_written_is_no_second_failure(failing, tmp_path):
     (tmp_path / "errors").write_text("a file where the folder should be")
     code, shown = failing(RuntimeError("odd"), tmp_path)
     assert (code, "could not be written" in shown) == (1, True)
+
+
+@pytest.mark.parametrize("how", [130, KeyboardInterrupt()])
+def test_an_interruption_is_no_success(failing, tmp_path, how):
+    code, shown = failing(how, tmp_path)
+    assert code == 130
+    assert "What had started stays charged" in shown
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_commands_own_exit_code_is_the_processes(failing, tmp_path, code):
+    assert failing(code, tmp_path) == (code, "")
