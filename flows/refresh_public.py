@@ -42,6 +42,8 @@ def refresh_public(
         "corpus": finished["path"],
         "kept": finished["funnel"]["kept"],
         "seen": finished["funnel"]["seen"],
+        "dropped": finished["funnel"]["dropped"],
+        "step_errors": finished["errors"],
         "embedded": embedded.embedded,
         "index": index.path,
     }

@@ -32,7 +32,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.raw_shards import CorpusError, RawRecord, list_shards, read_raw_shard
-from storage.tables import DOCUMENT_SCHEMA, DROP_SCHEMA, count_rows, table_writer, write_json
+from storage.tables import (
+    DOCUMENT_SCHEMA,
+    DROP_SCHEMA,
+    count_rows,
+    read_rows,
+    table_writer,
+    write_json,
+)
 
 __all__ = [
     "Corpus",
@@ -170,7 +177,7 @@ def finish(corpus: Path, parts: Sequence[Part], *, config: str) -> Corpus:
         raise CorpusError(msg)
     ordered = sorted(parts, key=lambda part: (part.shard, part.key))
     if not any(part.kept for part in ordered):
-        raise CorpusError(_nothing_survived(ordered))
+        raise CorpusError(_nothing_survived(ordered, step_errors(corpus, ordered)))
     manifest = {
         "format": FORMAT,
         "config": config,
@@ -184,7 +191,17 @@ def finish(corpus: Path, parts: Sequence[Part], *, config: str) -> Corpus:
     return Corpus.open(corpus)
 
 
-def _nothing_survived(parts: Sequence[Part]) -> str:
+def step_errors(corpus: Path, parts: Iterable[Part]) -> dict[str, int]:
+    """How often which step failed, and on what: ``{"step: exception": n}``; no text among it."""
+    found: Counter[str] = Counter()
+    for part in parts:
+        if any(reason == "cleaner_error" for _, _, reason, _ in part.dropped):
+            rows = read_rows(part_folder(corpus, part.key) / "drops.parquet")
+            found.update(row["detail"] for row in rows if row["reason"] == "cleaner_error")
+    return dict(found.most_common())
+
+
+def _nothing_survived(parts: Sequence[Part], errors: Mapping[str, int]) -> str:
     reasons: Counter[str] = Counter()
     for part in parts:
         for _, _, reason, number in part.dropped:
@@ -200,7 +217,8 @@ def _nothing_survived(parts: Sequence[Part]) -> str:
         f"no public document survived cleaning: {seen} seen, dropped for {counts}. Look at the "
         "commonest reason: other_language asks for another cleaning.options.language.languages, "
         "out_of_domain for other domain examples or a lower threshold, too_short for a lower "
-        "min_chars, cleaner_error for a repaired step."
+        "min_chars, cleaner_error for a repaired step"
+        + (f" ({', '.join(errors)})." if errors else ".")
     )
 
 

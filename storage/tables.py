@@ -53,6 +53,7 @@ DROP_SCHEMA = pa.schema(
         ("level", pa.string()),
         ("step", pa.string()),
         ("reason", pa.string()),
+        ("detail", pa.string()),
     ]
 )
 _BATCH = 2_000

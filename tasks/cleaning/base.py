@@ -191,13 +191,33 @@ def find(step: str) -> type[Cleaner]:
     except (ImportError, AttributeError) as error:
         msg = (
             f"cleaning.steps names {step!r}, but {target} cannot be imported ({error}). "
-            "Install the package, or put the file into an importable folder, and check both names."
+            "Install the package, or start dpmix in the folder that holds it (a worker: PYTHONPATH), "
+            "and check both names."
         )
         raise UnknownStepError(msg) from error
     if not (isinstance(found, type) and issubclass(found, Cleaner)):
         msg = f"cleaning.steps names {step!r}, but {target} is no Cleaner. Derive it from Cleaner."
         raise UnknownStepError(msg)
+    _check_declaration(found, target)
     return cast("type[Cleaner]", found)
+
+
+def _check_declaration(cleaner: type[Cleaner], target: str) -> None:
+    """Refuse a class that does not say what it is, before it meets a document."""
+    reasons = getattr(cleaner, "reasons", None)
+    named = isinstance(reasons, tuple) and all(
+        isinstance(r, str) and r.isidentifier() for r in reasons
+    )
+    problems = {
+        "name (a text)": isinstance(getattr(cleaner, "name", None), str),
+        f"level (one of {', '.join(LEVELS)})": getattr(cleaner, "level", None) in LEVELS,
+        "record_local (True or False)": isinstance(getattr(cleaner, "record_local", None), bool),
+        "reasons (a tuple of snake_case words)": named,
+    }
+    wrong = [what for what, right in problems.items() if not right]
+    if wrong:
+        msg = f"the cleaning step {target} must declare {'; '.join(wrong)}. Set it in the class."
+        raise CleaningError(msg)
 
 
 def build(
@@ -297,14 +317,24 @@ def apply(cleaners: Sequence[Cleaner], document: Document) -> Document | Drop:
     """Run cleaners over one document, until one drops it.
 
     An exception becomes ``Drop("cleaner_error")`` that names the cleaner and the exception's type.
-    Its message stays out: it may quote the document.
+    Its message stays out: it may quote the document. So does a step that answers with something else
+    than a document or one of its declared reasons.
     """
     for cleaner in cleaners:
         try:
             outcome = cleaner.clean(document)
         except Exception as error:  # noqa: BLE001 - one document must never cost its shard
-            outcome = Drop("cleaner_error", detail=f"{cleaner.name}: {type(error).__name__}")
+            outcome = _failed(cleaner, type(error).__name__)
+        if isinstance(outcome, Drop) and outcome.reason not in (*cleaner.reasons, "cleaner_error"):
+            # Not quoted: a reason made up on the way may hold the document's text.
+            outcome = _failed(cleaner, "a reason that it does not declare")
+        if not isinstance(outcome, Document | Drop):
+            outcome = _failed(cleaner, f"{type(outcome).__name__} in place of a Document or Drop")
         if isinstance(outcome, Drop):
             return replace(outcome, step=cleaner.name, level=cleaner.level)
         document = outcome
     return document
+
+
+def _failed(cleaner: Cleaner, how: str) -> Drop:
+    return Drop("cleaner_error", detail=f"{cleaner.name}: {how}")

@@ -34,6 +34,7 @@ from storage.corpus import (
     finish,
     part_key,
     read_raw_shard,
+    step_errors,
     write_part,
 )
 from storage.tables import DROP_SCHEMA, STAGE_SCHEMA, count_rows, read_rows, table_writer
@@ -155,6 +156,7 @@ def _drop_row(document: Document, shard: str, drop: Drop) -> dict[str, Any]:
         "level": drop.level,
         "step": drop.step,
         "reason": drop.reason,
+        "detail": drop.detail,
     }
 
 
@@ -301,7 +303,7 @@ def clean_pii(work: ShardWork, plan: CleaningPlan) -> ShardWork:
 
 @task(task_run_name="finish-corpus", persist_result=False, cache_policy=NO_CACHE)
 def finish_corpus(works: Sequence[ShardWork], plan: CleaningPlan) -> dict[str, Any]:
-    """Write the manifest and return ``{"path", "digest", "reused", "shards", "funnel"}``.
+    """Write the manifest and return ``{"path", "digest", "reused", "shards", "funnel", "errors"}``.
 
     Raises:
         CorpusError: No document survived; the message gives the reasons.
@@ -320,6 +322,7 @@ def finish_corpus(works: Sequence[ShardWork], plan: CleaningPlan) -> dict[str, A
         "reused": sum(work.reused for work in works),
         "shards": {part.shard: part.seen for part in parts},
         "funnel": finished.funnel(),
+        "errors": step_errors(corpus, parts),
     }
 
 

@@ -27,7 +27,7 @@ def document(name: str, source: str = "films") -> dict:
 def drop(name: str, reason: str = "too_short", source: str = "films") -> dict:
     return {
         "id": name, "shard": "a.jsonl", "source": source, "level": "text", "step": "length",
-        "reason": reason,
+        "reason": reason, "detail": "",
     }  # fmt: skip
 
 

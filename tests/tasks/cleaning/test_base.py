@@ -79,6 +79,17 @@ class TestBuilding:
         with pytest.raises(OptionError, match="examples"):
             build(["domain"])
 
+    @pytest.mark.parametrize(
+        ("attribute", "value"),
+        [("name", None), ("level", "words"), ("record_local", "yes"), ("reasons", ["too loud"])],
+    )
+    def test_a_step_that_does_not_declare_itself_is_named(
+        self, monkeypatch, mystep, attribute, value
+    ):
+        monkeypatch.setattr(Shouting, attribute, value)
+        with pytest.raises(CleaningError, match=rf"mystep:Shouting must declare {attribute}"):
+            build(["mystep:Shouting"])
+
     def test_a_missing_package_is_named(self, monkeypatch, mystep):
         monkeypatch.setattr(Shouting, "requires", ("no-such-distribution",))
         with pytest.raises(MissingDependencyError, match="pip install no-such-distribution"):
@@ -96,6 +107,13 @@ class TestApplying:
         assert (drop.reason, drop.step) == ("cleaner_error", "failing")
         assert "secret" not in drop.detail
         assert "failing" in drop.detail
+
+    @pytest.mark.parametrize("answer", [None, "a secret", Drop("a secret"), Drop("loud")])
+    def test_an_answer_that_was_not_declared_is_a_failure_of_the_step(self, monkeypatch, answer):
+        monkeypatch.setattr(Failing, "clean", lambda _self, _document: answer)
+        drop = apply([Failing()], Document.of("a secret"))
+        assert (drop.reason, drop.step) == ("cleaner_error", "failing")
+        assert "secret" not in drop.detail
 
     def test_later_steps_see_nothing_of_a_dropped_document(self):
         assert apply([Shouting(), Failing()], Document.of("LOUD")).reason == "shouting"

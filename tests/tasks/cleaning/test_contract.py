@@ -1,14 +1,16 @@
-"""What every registered cleaner promises, whoever wrote it."""
+"""What every cleaner promises, whoever wrote it: the registered ones, and those in DPMIX_STEPS."""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasks.cleaning.base import LEVELS, Cleaner, Document, Drop, build, find, registry
+from tasks.cleaning.base import LEVELS, Cleaner, Document, Drop, build, registry
 
-STEPS = sorted(registry())
+STEPS = sorted(registry()) + os.environ.get("DPMIX_STEPS", "").split()
 SNIPPETS = st.sampled_from([
     "<p>", "</p>", "<br />", "<!--", "-->", "<script>", "&amp;amp;", "&lt;b&gt;", "&#8203;", "&shy;",
     "jane@example.org", "%40", " at example dot org", "+1 202 555 0143", "4111 1111 1111 1111",
@@ -39,7 +41,7 @@ HARD = settings(
 
 class TestEveryCleaner:
     def test_declares_itself(self, cleaner):
-        assert type(cleaner) is find(cleaner.name)
+        assert cleaner.name
         assert cleaner.level in LEVELS
         assert isinstance(cleaner.record_local, bool)
         assert all(reason == reason.lower() and reason.isidentifier() for reason in cleaner.reasons)

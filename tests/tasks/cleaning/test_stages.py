@@ -80,7 +80,7 @@ class TestRefreshing:
         write(raw, "a.jsonl", ROWS)
         refresh(raw, plan)
         assert Corpus.open(corpus).drops().column_names == [
-            "id", "shard", "source", "level", "step", "reason",
+            "id", "shard", "source", "level", "step", "reason", "detail",
         ]  # fmt: skip
         assert not list((corpus / "work").rglob("*.parquet"))
 
