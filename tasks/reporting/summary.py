@@ -93,12 +93,14 @@ def summarise(run: RunFolder, installation: Installation, *, refusal: str = "") 
         "max_grad_norm": plan.max_grad_norm,
         "expected_batch_size": plan.divisor,
         "learning_rate": plan.learning_rate,
+        "feature_scale": plan.feature_scale,
         "declared_records": plan.declared_units,
         "mixing": {
             "strategies": list(plan.mixing.strategies),
             "neighbours": plan.mixing.neighbours,
             "temperature": plan.mixing.temperature,
             "weight": plan.mixing.weight,
+            "whitening": plan.mixing.whitening,
         },
         "accounting": {
             "pld": plan.pld_epsilon,
@@ -123,6 +125,7 @@ def summarise(run: RunFolder, installation: Installation, *, refusal: str = "") 
             "max_grad_norm": "declared",
             "expected_batch_size": "declared",
             "learning_rate": "declared",
+            "feature_scale": "declared",
             "declared_records": "declared",
             "mixing": "declared",
             "accounting": "declared",

@@ -159,6 +159,22 @@ class TestSections:
         summary["provenance"] |= {"utility": "public", "utility.public_only": "public"}
         assert "Paid for by" not in render(summary)
 
+    def test_the_comparison_on_a_public_twin_stands_beside_the_hold_out(self, summary):
+        arm = {"macro_f1": 0.625, "interval": [0.5, 0.75]}
+        arms = {"mixed": arm, "dp_private_only": {**arm, "macro_f1": 0.375}}
+        summary["utility"]["twin"] = {"records": 321, "arms": arms}
+        summary["provenance"]["utility.twin"] = "public"
+        page = render(summary)
+        assert "Macro-F1 on the public twin" in page
+        assert all(shown in page for shown in ("321", "0.625", "0.375"))
+
+    def test_says_what_public_data_did(self, summary):
+        summary["mixing"] = {"strategies": ["warm_start", "someone_elses"]}
+        page = render(summary)
+        assert "training began at weights fitted on public text; someone elses. None of it" in page
+        summary["mixing"] = {"strategies": []}
+        assert "No public data was mixed in" in render(summary)
+
     def test_an_arm_that_was_not_asked_for_is_not_mentioned(self, many_classes):
         assert "Private data only" not in render(many_classes)
         assert "private only" not in concise(many_classes)[7]
