@@ -13,6 +13,7 @@ from prefect.cache_policies import NO_CACHE
 from privacy.attacks import loss_threshold
 from privacy.attacks.mechanism import AuditSize, audit_mechanism
 from privacy.classifier import starting_classifier
+from privacy.mixing import LEAST_LABELLED
 from privacy.plan import Plan
 from storage.runs import RunFolder
 from tasks.installation import Installation
@@ -42,7 +43,9 @@ def audit_plan(run_path: str) -> str:
     plan = Plan.from_json(planned["plans"][MIXED])
     public = public_of(planned, plan)
     labelled = public.labelled
-    rows = (labelled if len(labelled) >= 20 else np.arange(len(public.vectors)))[:_TWIN_ROWS]
+    rows = (labelled if len(labelled) >= LEAST_LABELLED else np.arange(len(public.vectors)))[
+        :_TWIN_ROWS
+    ]
     labels = np.where(public.labels[rows] >= 0, public.labels[rows], rows % len(plan.classes))
     size = AuditSize(
         canaries=section.canaries,

@@ -17,7 +17,7 @@ from privacy import accounting
 from privacy.errors import PlanError
 from privacy.heads import build_head
 from privacy.mechanisms import confusion_sensitivity
-from privacy.mixing import build
+from privacy.mixing import LEAST_LABELLED, build
 from privacy.plan import MixingPlan, Plan
 from storage.ledger import Block
 from storage.private import Dataset
@@ -85,6 +85,7 @@ def build_plan(
         **training.model_dump(exclude={"max_physical_batch", "device"}),
     }
     public = load_public(corpus, encoder, declared.classes)
+    _check_public_labels(mixing_plan, corpus, declared, len(public.labelled))
     mixed = Plan.calibrated(
         mixing=MixingPlan(**{**mixing_plan.__dict__, "public_digest": public.digest}), **common
     )
@@ -92,7 +93,7 @@ def build_plan(
     if evaluation.private_only:
         plans[PRIVATE_ONLY] = without_mixing(mixed, evaluation).to_json()
     run = RunFolder(installation.settings.runs / _run_name(dataset.name))
-    arms = len(plans) + int(len(public.labelled) >= 20)
+    arms = len(plans) + int(len(public.labelled) >= LEAST_LABELLED)
     run.write(
         "plan",
         {
@@ -161,6 +162,16 @@ def holdouts(installation: Installation, dataset: Dataset, periods: Sequence[str
     known = {b.name for b in installation.ledger.blocks(dataset.name)}
     names = [dataset.block(p, holdout=True) for p in periods]
     return [n for n in names if n in known]
+
+
+def _check_public_labels(mixing: MixingPlan, corpus: str, dataset: Dataset, found: int) -> None:
+    wanting = [s.name for s in build(mixing) if s.needs_labels]
+    if wanting and found < LEAST_LABELLED:
+        raise PlanError(
+            f"mixing.strategies: {', '.join(wanting)} needs at least {LEAST_LABELLED} public documents "
+            f"labelled with a declared class ({', '.join(dataset.classes)}); corpus {corpus!r} has "
+            f"{found}. Give its raw documents these labels, or take the strategy out."
+        )
 
 
 def _check_private_steps(steps: Sequence[str]) -> None:

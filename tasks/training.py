@@ -10,7 +10,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from privacy.classifier import Classifier, of_plan, starting_classifier
-from privacy.mixing import PublicData, fit_public
+from privacy.mixing import LEAST_LABELLED, PublicData, fit_public
 from privacy.noise import NoiseSource
 from privacy.plan import MixingPlan, Plan
 from privacy.training import Trained, make_units, train
@@ -109,7 +109,7 @@ def train_public_only(run_path: str) -> None:
     planned = run.read("plan")
     plan = arm_plan(planned, PUBLIC_ONLY)
     public = public_of(planned, plan)
-    if len(public.labelled) >= 20:
+    if len(public.labelled) >= LEAST_LABELLED:
         run.write_weights(PUBLIC_ONLY, public_classifier(plan, public.data).state_dict())
 
 

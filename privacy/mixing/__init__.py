@@ -9,10 +9,11 @@ from privacy.mixing.base import (
     registry,
 )
 from privacy.mixing.inside_clip import InsideClip
-from privacy.mixing.warm_start import WarmStart, fit_public
+from privacy.mixing.warm_start import LEAST_LABELLED, WarmStart, fit_public
 from privacy.mixing.whitening import PublicWhitening
 
 __all__ = [
+    "LEAST_LABELLED",
     "InsideClip",
     "MixingStrategy",
     "Neighbours",

@@ -16,6 +16,9 @@ from torch import nn
 from privacy.errors import PlanError
 from privacy.mixing.base import MixingStrategy, PublicData, register
 
+LEAST_LABELLED = 20
+"""Labelled public documents without which nothing is fitted."""
+
 # In units of the features' mean squared norm, so that a feature scale changes nothing here.
 _STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 
@@ -51,10 +54,10 @@ def fit_public(head: nn.Module, public: PublicData) -> nn.Module:
     """
     labelled = public.labels >= 0
     features, labels = public.features[labelled], public.labels[labelled]
-    if len(labels) < 20:
+    if len(labels) < LEAST_LABELLED:
         raise PlanError(
-            f"a warm start needs at least 20 labelled public documents; got {len(labels)}. Take "
-            "warm_start out of mixing.strategies, or give the public documents labels."
+            f"a warm start needs at least {LEAST_LABELLED} labelled public documents; got "
+            f"{len(labels)}. Take warm_start out of mixing.strategies, or give the public documents labels."
         )
     held_out = torch.arange(len(labels)) % 5 == 0
     size = float(features.square().sum(dim=1).mean())

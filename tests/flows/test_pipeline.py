@@ -221,6 +221,22 @@ def test_too_few_declared_records_are_refused_with_advice(installed, home, recor
         )
 
 
+def test_public_labels_that_are_no_declared_class_are_named(installed, home, profile):
+    dataset.register(
+        "moods",
+        home / "reviews.csv",
+        text_column="review",
+        label_column="sentiment",
+        classes=["sad", "glad"],
+        records=1000,
+        holdout_records=0,
+    )
+    with pytest.raises(
+        PlanError, match=r"warm_start needs .*declared class \(sad, glad\).*has 0\."
+    ):
+        retrain({**profile, "dataset": {"name": "moods"}})
+
+
 def test_a_delta_of_one_over_n_is_refused(installed, home):
     with pytest.raises((PlanError, PrivateDataError), match="delta"):
         dataset.register(
