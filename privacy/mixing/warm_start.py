@@ -57,7 +57,8 @@ def fit_public(head: nn.Module, public: PublicData) -> nn.Module:
     if len(labels) < LEAST_LABELLED:
         raise PlanError(
             f"a warm start needs at least {LEAST_LABELLED} labelled public documents; got "
-            f"{len(labels)}. Take warm_start out of mixing.strategies, or give the public documents labels."
+            f"{len(labels)}. Take warm_start out of mixing.strategies, or give the public documents "
+            "labels."
         )
     held_out = torch.arange(len(labels)) % 5 == 0
     size = float(features.square().sum(dim=1).mean())
