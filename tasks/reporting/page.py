@@ -149,7 +149,8 @@ def _audit_clause(audit: Mapping[str, Any]) -> str:
 def _refusal(summary: Mapping[str, Any]) -> str:
     """Why there was no release, in the run's own words or, lacking those, from the audit."""
     audit = summary.get("audit", {})
-    if reason := str(summary.get("refusal", "")).strip():
+    # The command line says who refused; on the page the sentence around it does.
+    if reason := str(summary.get("refusal", "")).strip().removeprefix("release refused: "):
         return reason if reason[-1] in ".!?" else f"{reason}."
     if audit.get("verdict") == "fail" and {"lower_bound", "claimed"} <= audit.keys():
         return (

@@ -129,6 +129,10 @@ class TestVerdict:
         assert "0.753" in words
         assert "Use the model" not in words
 
+    def test_a_refusal_is_said_once(self, refused):
+        refused["refusal"] = "release refused: the build does not do what its plan says."
+        assert "not released: the build does not do what" in render(refused)
+
     def test_a_refusal_without_words_gives_the_bound_and_the_claim(self, refused):
         refused["refusal"] = None
         assert "ε ≥ 1.94, exceeds the ε of 0.5" in Page(render(refused)).words
