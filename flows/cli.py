@@ -264,6 +264,8 @@ def main() -> None:
     from tasks import interruption
 
     services.prepare()
+    # A cleaning step or a head of the user's own is a file in the folder where dpmix is started.
+    sys.path.append(str(Path.cwd()))
     interruption.listen()
     code: object = INTERRUPTED
     try:

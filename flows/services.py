@@ -81,9 +81,6 @@ def environment(url: str = "") -> dict[str, str]:
 def prepare() -> None:
     """Put our Prefect settings into this process; before Prefect is first imported."""
     os.environ.update(environment())
-    # A cleaning step or a head of the user's own is a file in the folder where dpmix is started.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
     # Prefect warns when it is imported and its home is not there yet.
     Path(os.environ["PREFECT_HOME"]).mkdir(parents=True, exist_ok=True)
 

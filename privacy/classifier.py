@@ -65,15 +65,14 @@ def is_preconditioned(plan: Plan) -> bool:
     return any(s.preconditions for s in build(plan.mixing))
 
 
-def starting_classifier(plan: Plan, public: PublicData) -> Classifier:
-    """Where the plan's training starts: the map fitted first, then the head in its features.
+def fit_features(plan: Plan, public: PublicData) -> FeatureMap:
+    """The plan's feature map, fitted on public data where a strategy asks for it.
 
     Raises:
         PlanError: Two strategies fit the map, or the public data do not serve one.
     """
-    result = of_plan(plan)
-    strategies = build(plan.mixing)
-    fitting = [s for s in strategies if s.preconditions]
+    features = of_plan(plan).features
+    fitting = [s for s in build(plan.mixing) if s.preconditions]
     if len(fitting) > 1:
         raise PlanError(
             f"mixing.strategies: {', '.join(s.name for s in fitting)} each fit the feature map. "
@@ -82,8 +81,18 @@ def starting_classifier(plan: Plan, public: PublicData) -> Classifier:
     for strategy in fitting:
         found = strategy.precondition(public)
         assert found is not None
-        result.features.set(found)
+        features.set(found)
+    return features
+
+
+def starting_classifier(plan: Plan, public: PublicData) -> Classifier:
+    """Where the plan's training starts: the map fitted first, then the head in its features.
+
+    Raises:
+        PlanError: The public data do not serve a strategy.
+    """
+    result = Classifier(fit_features(plan, public), of_plan(plan).head)
     seen = PublicData(result.features(public.features), public.labels)
-    for strategy in strategies:
+    for strategy in build(plan.mixing):
         result.head = strategy.start(result.head, seen)
     return result

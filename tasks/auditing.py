@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 
 from privacy.attacks import loss_threshold
 from privacy.attacks.mechanism import AuditSize, audit_mechanism
-from privacy.classifier import starting_classifier
+from privacy.classifier import fit_features
 from privacy.mixing import LEAST_LABELLED
 from privacy.plan import Plan
 from storage.runs import RunFolder
@@ -53,7 +53,7 @@ def audit_plan(run_path: str) -> str:
         repeats=section.repeats,
         confidence=section.confidence,
     )
-    features = starting_classifier(plan, public.data).features
+    features = fit_features(plan, public.data)
     started = time.monotonic()
     with stage("audit: attacking the mechanism on a public twin", size.repeats + 2) as update:
         result = audit_mechanism(

@@ -14,6 +14,7 @@ from prefect import runtime, task
 from prefect.cache_policies import NO_CACHE
 
 from privacy import accounting
+from privacy.classifier import fit_features
 from privacy.errors import PlanError
 from privacy.heads import build_head
 from privacy.mechanisms import confusion_sensitivity
@@ -89,6 +90,7 @@ def build_plan(
     mixed = Plan.calibrated(
         mixing=MixingPlan(**{**mixing_plan.__dict__, "public_digest": public.digest}), **common
     )
+    fit_features(mixed, public.data)  # refused now, if at all: before anything is reserved
     plans = {MIXED: mixed.to_json()}
     if evaluation.private_only:
         plans[PRIVATE_ONLY] = without_mixing(mixed, evaluation).to_json()

@@ -11,6 +11,8 @@ from flows.commands import dataset, evidence, ledger
 from flows.commands.run import call
 from flows.parameters import parameters_of
 from privacy.errors import PlanError
+from privacy.mixing import PublicWhitening
+from privacy.mixing import base as mixing
 from privacy.training import PlanOptimizer
 from storage.corpus import CorpusError
 from storage.errors import BudgetRefused, PrivateDataError
@@ -23,6 +25,13 @@ from tasks.prediction import Predictor
 def retrain(profile, **training):
     changed = {**profile, "training": {**profile["training"], **training}}
     return call("retrain", parameters_of(changed, "retrain"))
+
+
+def register(home, name, **changed):
+    values = {"classes": ["negative", "positive"], "records": 1000, **changed}
+    dataset.register(
+        name, home / "reviews.csv", text_column="review", label_column="sentiment", **values
+    )
 
 
 @pytest.fixture(scope="module")
@@ -130,11 +139,7 @@ def test_an_exhausted_holdout_names_the_epsilon_that_would_fit(released, install
 
 
 def test_a_quote_covers_the_holdout_and_agrees_with_what_is_charged(installed, home, profile):
-    named = {"text_column": "review", "label_column": "sentiment"}
-    classes = ["negative", "positive"]
-    dataset.register(
-        "quoted", home / "reviews.csv", classes=classes, records=1000, holdout_records=400, **named
-    )
+    register(home, "quoted", holdout_records=400)
     changed = {**profile, "dataset": {"name": "quoted"}}
     quoted = {
         r["block"]: r["filter_after"] for r in ledger.quote(parameters_of(changed, "retrain"))
@@ -211,40 +216,31 @@ def _batchnorm_head(tmp_path, monkeypatch):
 @pytest.mark.parametrize("records", [999, 1])
 def test_too_few_declared_records_are_refused_with_advice(installed, home, records):
     with pytest.raises(PlanError, match="Instead"):
-        dataset.register(
-            "few",
-            home / "reviews.csv",
-            text_column="review",
-            label_column="sentiment",
-            classes=["negative", "positive"],
-            records=records,
-        )
+        register(home, "few", records=records)
 
 
 def test_public_labels_that_are_no_declared_class_are_named(installed, home, profile):
-    dataset.register(
-        "moods",
-        home / "reviews.csv",
-        text_column="review",
-        label_column="sentiment",
-        classes=["sad", "glad"],
-        records=1000,
-        holdout_records=0,
-    )
+    register(home, "moods", classes=["sad", "glad"], holdout_records=0)
     with pytest.raises(
         PlanError, match=r"warm_start needs .*declared class \(sad, glad\).*has 0\."
     ):
         retrain({**profile, "dataset": {"name": "moods"}})
 
 
+def test_two_fits_of_the_feature_map_are_refused_before_the_reservation(
+    released, installed, profile, monkeypatch
+):
+    class Second(PublicWhitening):
+        name = "second"
+
+    monkeypatch.setitem(mixing._REGISTRY, "second", Second)
+    before = len(Installation.open().ledger.history())
+    both = {"strategies": ["public_whitening", "second"]}
+    with pytest.raises(PlanError, match="each fit the feature map"):
+        retrain({**profile, "mixing": both})
+    assert len(Installation.open().ledger.history()) == before
+
+
 def test_a_delta_of_one_over_n_is_refused(installed, home):
     with pytest.raises((PlanError, PrivateDataError), match="delta"):
-        dataset.register(
-            "coarse",
-            home / "reviews.csv",
-            text_column="review",
-            label_column="sentiment",
-            classes=["negative", "positive"],
-            records=1000,
-            delta=1e-3,
-        )
+        register(home, "coarse", delta=1e-3)

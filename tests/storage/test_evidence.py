@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -56,6 +57,10 @@ class TestHonestFile:
         write(path, close=False)
         Evidence(path, KEY).append(CLOSED, {})
         assert verify(path, PUBLIC).entries == 4
+
+    def test_an_entry_holds_its_day_and_no_time(self, honest):
+        for line in honest[0].splitlines():
+            assert date.fromisoformat(json.loads(line)["at"])
 
     def test_two_writers_make_one_chain(self, tmp_path):
         path = tmp_path / "evidence.jsonl"
