@@ -16,7 +16,6 @@ here; digests of private data are left out altogether.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -29,10 +28,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from storage.chain import GENESIS, canonical, digest, make_link
 from storage.errors import StorageError
 from storage.files import one_at_a_time
 
-GENESIS = "0" * 64
 CLOSED = "closed"
 _FIELDS = {"body", "kind", "at", "sequence", "previous", "hash", "signature"}
 
@@ -91,25 +90,23 @@ class Evidence:
             return self._append(kind, body)
 
     def _append(self, kind: str, body: Mapping[str, Any]) -> str:
-        unsigned = {
-            "sequence": self._sequence,
-            "kind": kind,
-            # The day alone: how long a private stage took speaks of its rows.
-            "at": datetime.now(UTC).date().isoformat(),
-            "previous": self.head,
-            "body": body,
-        }
-        digest = _hash(unsigned)
-        signature = base64.b64encode(self._key.sign(bytes.fromhex(digest))).decode()
-        line = _canonical({**unsigned, "hash": digest, "signature": signature})
+        link = make_link(
+            sequence=self._sequence,
+            kind=kind,
+            day=datetime.now(UTC).date(),
+            previous=self.head,
+            body=body,
+        )
+        signature = base64.b64encode(self._key.sign(bytes.fromhex(link["hash"]))).decode()
+        line = canonical({**link, "signature": signature})
         with self._path.open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
             stream.flush()
             os.fsync(stream.fileno())
             self._size = stream.tell()
         self._sequence += 1
-        self.head = digest
-        return digest
+        self.head = link["hash"]
+        return self.head
 
 
 def signing_key(path: Path) -> Ed25519PrivateKey:
@@ -177,7 +174,7 @@ def _verify(content: bytes, name: str, verifier: Ed25519PublicKey, head: str) ->
             raise EvidenceError(f"entry {sequence} of {name} is not a signed entry.") from None
         if entry.get("sequence") != sequence or entry.get("previous") != previous:
             raise EvidenceError(f"entry {sequence} of {name} does not follow the one before.")
-        if _hash(entry) != given:
+        if digest(entry) != given:
             raise EvidenceError(f"entry {sequence} of {name} was changed: its hash differs.")
         try:
             verifier.verify(signature, bytes.fromhex(given))
@@ -194,7 +191,7 @@ def _verify(content: bytes, name: str, verifier: Ed25519PublicKey, head: str) ->
 def _parse(line: bytes) -> tuple[dict[str, Any], str, bytes]:
     """(what is hashed, hash, signature) of a line, which must be spelled as a writer spells it."""
     entry = json.loads(line)
-    if set(entry) != _FIELDS or _canonical(entry).encode() != line:
+    if set(entry) != _FIELDS or canonical(entry).encode() != line:
         raise ValueError("not in canonical form")
     given, text = entry.pop("hash"), entry.pop("signature")
     signature = base64.b64decode(text, validate=True)
@@ -227,13 +224,3 @@ def _mend(path: Path, key: Ed25519PrivateKey) -> None:
         stream.write(b"" if torn else b"\n")
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def _canonical(value: Mapping[str, Any]) -> str:
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-
-
-def _hash(entry: Mapping[str, Any]) -> str:
-    return hashlib.sha256(_canonical(entry).encode()).hexdigest()
