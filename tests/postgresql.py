@@ -204,11 +204,16 @@ class Server:
 
     def new_url(self) -> str:
         """The URL of a new, empty database."""
+        return self.copy("")
+
+    def copy(self, url: str) -> str:
+        """The URL of a new database with the content of another, which nobody uses now."""
         name = f"ledger_{secrets.token_hex(8)}"
+        template = f"TEMPLATE {sa.make_url(url).database}" if url else ""
         with self._connect(self.port) as connection:
             # Several times quicker than writing the template through the log; new in version 15.
             how = "STRATEGY file_copy" if connection.info.server_version >= 150000 else ""
-            connection.execute(f"CREATE DATABASE {name} {how}")
+            connection.execute(f"CREATE DATABASE {name} {template} {how}")
         return self.url(name)
 
     def url(self, database: str, *, user: str = USER, password: str = "") -> str:
