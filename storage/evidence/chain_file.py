@@ -1,16 +1,18 @@
-"""Evidence: an append-only, hash-chained, signed file that another machine can verify.
+"""One run's evidence as a file: appended to, continued after a kill, verified.
 
 Each line is one JSON object in canonical form (sorted keys, no spaces, UTF-8):
 {"body", "kind", "at", "sequence", "previous", "hash", "signature"}. `hash` is SHA-256 over the canonical
 form of the first five, so the previous hash lies inside what is hashed; `signature` is Ed25519 over
-`hash`. The head (the last hash) is anchored outside the file, in the ledger row that it settles.
+`hash`. The head (the last hash) is anchored outside the file, in the ledger row that it settles. The
+public key lies beside the file (`evidence.pub`).
 
 What is guaranteed. Whoever holds the public key and a head can tell that no line was changed, dropped
-or put in between, nor even respelled: a line must be the canonical form of what it says. A last line
-that a kill cut off is dropped when its writer opens the file again. What is not: that the code which
-wrote it ran as it says. A prefix of a chain verifies too, so a file that is not closed reads INCOMPLETE
-unless the head is given. No seed, private row, un-noised number or realised batch size is ever written
-here; digests of private data are left out altogether.
+or put in between, nor even respelled: a line must be the canonical form of what it says. Entries stand
+in the order that `storage.evidence.protocol` allows; an entry that may not stand is refused before it
+is written. A last line that a kill cut off is dropped when its writer opens the file again. What is
+not: that the code which wrote it ran as it says. A prefix of a chain verifies too, so a file that is
+not closed reads INCOMPLETE unless the head is given. No seed, private row, un-noised number or realised
+batch size is ever written here; digests of private data are left out altogether.
 """
 
 from __future__ import annotations
@@ -25,19 +27,16 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from storage.chain import GENESIS, canonical, digest, make_link
-from storage.errors import StorageError
-from storage.files import one_at_a_time
+from storage.evidence.errors import EvidenceError
+from storage.evidence.keys import public_key, read_public_key
+from storage.evidence.protocol import CLOSED, Protocol
+from storage.files import one_at_a_time, write_whole
 
-CLOSED = "closed"
+_SHAPE = {"body": dict, "kind": str, "at": str, "sequence": int, "hash": str, "signature": str}
 _FIELDS = {"body", "kind", "at", "sequence", "previous", "hash", "signature"}
-
-
-class EvidenceError(StorageError):
-    """An evidence file cannot be written, or fails verification; names the entry."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +48,16 @@ class Verification:
         head: Hash of the last one.
         complete: The file is closed, or ends at the head that was given.
         bodies: (kind, body) of each entry.
+        hashes: Hash of each entry.
+        days: Day of each entry, as it says.
     """
 
     entries: int
     head: str
     complete: bool
     bodies: tuple[tuple[str, Mapping[str, Any]], ...]
+    hashes: tuple[str, ...] = ()
+    days: tuple[str, ...] = ()
 
 
 class Evidence:
@@ -62,7 +65,7 @@ class Evidence:
 
     Args:
         path: The file; made if missing, verified and continued if not.
-        key: Signing key; see `signing_key`.
+        key: Signing key; see `storage.evidence.keys.signing_key`.
     """
 
     def __init__(self, path: Path, key: Ed25519PrivateKey) -> None:
@@ -71,23 +74,54 @@ class Evidence:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = path.with_suffix(".lock")
         self._sequence, self.head, self._size = 0, GENESIS, 0
+        self._protocol = Protocol()
         with one_at_a_time(self._lock):
             self._catch_up()
+            self._publish_key()
 
     def _catch_up(self) -> None:
         """Verify and continue what another writer, or an earlier process, left."""
         if not self._path.exists() or self._path.stat().st_size == self._size:
             return
         _mend(self._path, self._key)
-        seen = verify(self._path, public_key(self._key))
+        seen, self._protocol = _verify(
+            self._path.read_bytes(), self._path.name, self._key.public_key(), ""
+        )
         self._sequence, self.head = seen.entries, seen.head
         self._size = self._path.stat().st_size
 
+    def _publish_key(self) -> None:
+        beside, text = self._path.with_suffix(".pub"), f"{public_key(self._key)}\n".encode()
+        if not beside.is_file() or beside.read_bytes() != text:
+            write_whole(beside, text)
+
     def append(self, kind: str, body: Mapping[str, Any]) -> str:
-        """Write one entry behind whatever stands, flushed to disk; returns the new head."""
+        """Write one entry behind whatever stands, flushed to disk; returns the new head.
+
+        Closing a closed file, or repeating the refusal that ended it, changes nothing: a run that was
+        killed behind the entry may say it again.
+
+        Raises:
+            EvidenceError: The entry may not stand here; nothing was written.
+            ValueError: JSON cannot say what the body holds.
+        """
         with one_at_a_time(self._lock):
             self._catch_up()
-            return self._append(kind, body)
+            # Through JSON, as a verifier will read it: a tuple is a list there.
+            body = json.loads(canonical(body))
+            if self._protocol.repeats(kind, body):
+                return self.head
+            try:
+                self._protocol.check(kind, body)
+            except EvidenceError as error:
+                raise EvidenceError(
+                    f"entry {self._sequence} of {self._path.name} may not be written: {error}. Nothing "
+                    "was written.",
+                    entry=self._sequence,
+                ) from None
+            head = self._append(kind, body)
+            self._protocol.apply(kind, body)
+            return head
 
     def _append(self, kind: str, body: Mapping[str, Any]) -> str:
         link = make_link(
@@ -109,43 +143,8 @@ class Evidence:
         return self.head
 
 
-def signing_key(path: Path) -> Ed25519PrivateKey:
-    """The installation's signing key, made at first use with mode 0600."""
-    if path.is_file():
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-        if not isinstance(key, Ed25519PrivateKey):
-            raise EvidenceError(f"{path} holds no Ed25519 key. Move it away to make a new one.")
-        return key
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Ed25519PrivateKey.generate()
-    pem = fresh.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    temporary = path.with_suffix(f".{os.getpid()}.part")
-    temporary.touch(mode=0o600)
-    temporary.write_bytes(pem)
-    try:
-        os.link(temporary, path)  # fails if another process was first: its key is the one
-    except FileExistsError:
-        return signing_key(path)
-    finally:
-        temporary.unlink()
-    return fresh
-
-
-def public_key(key: Ed25519PrivateKey) -> str:
-    """Hex of the public half, for publication."""
-    return (
-        key.public_key()
-        .public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-        .hex()
-    )
-
-
 def verify(path: Path, key: str, *, head: str = "") -> Verification:
-    """Verify chain and signatures of a file; needs nothing but the file and the public key.
+    """Verify chain, signatures and order of a file; needs nothing but the file and the public key.
 
     Args:
         path: The evidence file.
@@ -155,37 +154,48 @@ def verify(path: Path, key: str, *, head: str = "") -> Verification:
     Raises:
         EvidenceError: Naming the first entry that fails, and how.
     """
-    try:
-        verifier = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
-    except ValueError:
-        raise EvidenceError(f"public key must be 64 hex digits; got {key!r}.") from None
+    verifier = Ed25519PublicKey.from_public_bytes(bytes.fromhex(read_public_key(key)))
     if not path.is_file():
         raise EvidenceError(f"{path} does not exist.")
-    return _verify(path.read_bytes(), path.name, verifier, head)
+    return _verify(path.read_bytes(), path.name, verifier, head)[0]
 
 
-def _verify(content: bytes, name: str, verifier: Ed25519PublicKey, head: str) -> Verification:
-    previous, bodies = GENESIS, []
+def _verify(
+    content: bytes, name: str, verifier: Ed25519PublicKey, head: str
+) -> tuple[Verification, Protocol]:
+    previous, bodies, hashes, days = GENESIS, [], [], []
+    protocol = Protocol()
     lines = content.removesuffix(b"\n").split(b"\n") if content else []
     for sequence, line in enumerate(lines):
+        of = f"entry {sequence} of {name}"
         try:
             entry, given, signature = _parse(line)
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-            raise EvidenceError(f"entry {sequence} of {name} is not a signed entry.") from None
+            cut = sequence == len(lines) - 1 and not content.endswith(b"\n")
+            why = "is cut off" if cut else "is not a signed entry in canonical form"
+            raise EvidenceError(f"{of} {why}.", entry=sequence) from None
         if entry.get("sequence") != sequence or entry.get("previous") != previous:
-            raise EvidenceError(f"entry {sequence} of {name} does not follow the one before.")
+            raise EvidenceError(f"{of} does not follow the one before.", entry=sequence)
         if digest(entry) != given:
-            raise EvidenceError(f"entry {sequence} of {name} was changed: its hash differs.")
+            raise EvidenceError(f"{of} was changed: its hash differs.", entry=sequence)
         try:
             verifier.verify(signature, bytes.fromhex(given))
         except (InvalidSignature, ValueError):
-            raise EvidenceError(f"entry {sequence} of {name} is not signed by this key.") from None
+            raise EvidenceError(f"{of} is not signed by this key.", entry=sequence) from None
+        try:
+            protocol.check(entry["kind"], entry["body"])
+        except EvidenceError as error:
+            raise EvidenceError(f"{of} may not stand there: {error}.", entry=sequence) from None
+        protocol.apply(entry["kind"], entry["body"])
         previous = given
-        bodies.append((str(entry["kind"]), entry["body"]))
+        bodies.append((entry["kind"], entry["body"]))
+        hashes.append(given)
+        days.append(entry["at"])
     if head and head != previous:
         raise EvidenceError(f"{name} ends at {previous}, not at the head {head}.")
     complete = bool(head) or bool(bodies and bodies[-1][0] == CLOSED)
-    return Verification(len(bodies), previous, complete, tuple(bodies))
+    found = Verification(len(bodies), previous, complete, tuple(bodies), tuple(hashes), tuple(days))
+    return found, protocol
 
 
 def _parse(line: bytes) -> tuple[dict[str, Any], str, bytes]:
@@ -193,6 +203,8 @@ def _parse(line: bytes) -> tuple[dict[str, Any], str, bytes]:
     entry = json.loads(line)
     if set(entry) != _FIELDS or canonical(entry).encode() != line:
         raise ValueError("not in canonical form")
+    if not all(isinstance(entry[n], t) for n, t in _SHAPE.items()):
+        raise ValueError("a field of another type")
     given, text = entry.pop("hash"), entry.pop("signature")
     signature = base64.b64decode(text, validate=True)
     if base64.b64encode(signature).decode() != text:
