@@ -2,7 +2,8 @@
 
 Reads one order a line, {"charges": [[...], [...]], "round": name}, and answers with what each racer got:
 "admitted", "refused", or what went wrong. Even racers ask for the first list of (block, costs), odd
-ones for the second. All are released at once by a gate. A racer that dies, raises or hangs shows in the answer.
+ones for the second. All are released at once by a gate. A racer that dies, raises or hangs shows in
+the answer.
 """
 
 from __future__ import annotations
