@@ -41,7 +41,7 @@ print(json.dumps(said), flush=True)
 @pytest.fixture
 def zombie(url, block_open):
     """A process that started a row and is stopped."""
-    ledger, row = block_open
+    _ledger, row = block_open
     path = os.pathsep.join(p for p in sys.path if p)
     process = subprocess.Popen(
         [sys.executable, "-c", CHILD, url, str(row), BLOCKS[0]],
