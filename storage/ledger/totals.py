@@ -17,6 +17,9 @@ from storage.ledger import schema
 
 Units = tuple[int, ...]
 
+_PER_QUERY = 100
+"""Blocks asked for at once; SQLite takes 500 parts of a compound query."""
+
 
 @dataclass(frozen=True)
 class Position:
@@ -41,13 +44,19 @@ class Position:
 
 def newest(connection: sa.Connection, blocks: Sequence[str]) -> dict[str, Position]:
     """Each block's position; blocks that never moved are left out."""
-    table, later = schema.positions, schema.positions.alias()
-    last = sa.select(sa.func.max(later.c.sequence)).where(later.c.block == table.c.block)
-    rows = connection.execute(
-        sa.select(table)
-        .where(table.c.block.in_(blocks))
-        .where(table.c.sequence == last.scalar_subquery())
-    )
+    table = schema.positions
+    rows: list[Any] = []
+    for start in range(0, len(blocks), _PER_QUERY):
+        # One walk from the end of the index for each block: it does not grow with history.
+        lasts = [
+            sa.select(table)
+            .where(table.c.block == name)
+            .order_by(table.c.sequence.desc())
+            .limit(1)
+            .subquery()
+            for name in blocks[start : start + _PER_QUERY]
+        ]
+        rows += connection.execute(sa.union_all(*(sa.select(last) for last in lasts)))
     return {r.block: Position(tuple(r.spent), tuple(r.reserved)) for r in rows}
 
 
