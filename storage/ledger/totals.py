@@ -17,8 +17,14 @@ from storage.ledger import schema
 
 Units = tuple[int, ...]
 
-_PER_QUERY = 100
-"""Blocks asked for at once; SQLite takes 500 parts of a compound query."""
+# One walk from the end of the index, so that it does not grow with history; built once, since building a
+# query takes longer than running it.
+_NEWEST = (
+    sa.select(schema.positions.c.spent, schema.positions.c.reserved)
+    .where(schema.positions.c.block == sa.bindparam("name"))
+    .order_by(schema.positions.c.sequence.desc())
+    .limit(1)
+)
 
 
 @dataclass(frozen=True)
@@ -44,20 +50,11 @@ class Position:
 
 def newest(connection: sa.Connection, blocks: Sequence[str]) -> dict[str, Position]:
     """Each block's position; blocks that never moved are left out."""
-    table = schema.positions
-    rows: list[Any] = []
-    for start in range(0, len(blocks), _PER_QUERY):
-        # One walk from the end of the index for each block: it does not grow with history.
-        lasts = [
-            sa.select(table)
-            .where(table.c.block == name)
-            .order_by(table.c.sequence.desc())
-            .limit(1)
-            .subquery()
-            for name in blocks[start : start + _PER_QUERY]
-        ]
-        rows += connection.execute(sa.union_all(*(sa.select(last) for last in lasts)))
-    return {r.block: Position(tuple(r.spent), tuple(r.reserved)) for r in rows}
+    found = {}
+    for name in blocks:
+        if row := connection.execute(_NEWEST, {"name": name}).first():
+            found[name] = Position(tuple(row.spent), tuple(row.reserved))
+    return found
 
 
 def write(connection: sa.Connection, moved: Sequence[tuple[int, Mapping[str, Position]]]) -> None:
