@@ -1,4 +1,4 @@
-"""Files that are no ledger, and folders that cannot be written: an error that says so, and nothing lost."""
+"""Files that are no ledger, and disks that are full: an error says so, and nothing is lost."""
 
 from __future__ import annotations
 
