@@ -19,9 +19,10 @@ from privacy import accounting
 from privacy.accounting import RenyiFilter
 from privacy.plan import RELATION, Plan, check_declared
 from storage.errors import BudgetRefused
-from storage.ledger import Balance, Block, Charge, Ledger
+from storage.ledger import Block, Charge, Ledger
 from storage.private import Dataset
 from storage.runs import RunFolder
+from tasks.balances import FILTERS, gate_of, position
 from tasks.installation import Installation
 from tasks.planning import EVALUATION, MEMBERS, MIXED, PRIVATE_ONLY, PURPOSES
 
@@ -75,29 +76,6 @@ def open_blocks(
                 declared_units=units,
             )
         )
-
-
-def gate_of(block: Block) -> RenyiFilter:
-    """The arithmetic of a block's filter."""
-    return RenyiFilter(block.epsilon_cap, block.delta, block.orders)
-
-
-def position(balance: Balance) -> dict[str, Any]:
-    """A block's cap, spent, reserved and remaining, as the filter's ε."""
-    block, gate = balance.block, gate_of(balance.block)
-    used = [s + r for s, r in zip(balance.spent, balance.reserved, strict=True)]
-    spent, total = gate.epsilon_of(balance.spent), gate.epsilon_of(used)
-    return {
-        "role": block.role,
-        "unit": block.unit,
-        "claim": block.claim,
-        "cap": block.epsilon_cap,
-        "spent": spent,
-        "reserved": round(max(0.0, total - spent), 6),
-        "remaining": round(max(0.0, block.epsilon_cap - total), 6),
-        "delta": block.delta,
-        "shows": f"ε of the Rényi filter at δ={block.delta:g}",
-    }
 
 
 def charges_of(run: RunFolder, ledger: Ledger) -> list[Charge]:
@@ -257,8 +235,8 @@ def explain(refusal: BudgetRefused, ledger: Ledger, run: RunFolder) -> str:
     return (
         f"refused: block {block.name} cannot pay. cap ε={block.epsilon_cap:.4g}, spent "
         f"{spent:.4g}, reserved {used - spent:.4g}, asked {gate.epsilon_of(refusal.asked):.4g}, "
-        f"short by {total - block.epsilon_cap:.4g} (each an ε of the block's Rényi filter at "
-        f"δ={block.delta:g}; they compose, they do not add up). No private row was read. {remedy}"
+        f"short by {total - block.epsilon_cap:.4g} (each an ε of the block's {FILTERS[block.filter]} "
+        f"at δ={block.delta:g}; they compose, they do not add up). No private row was read. {remedy}"
     )
 
 

@@ -19,7 +19,7 @@ from privacy.plan import RELATION, Plan
 from storage.corpus import Corpus
 from storage.evidence import public_key
 from storage.runs import RunFolder
-from tasks.budget import gate_of, position
+from tasks.balances import gate_of, position
 from tasks.installation import Installation
 from tasks.planning import MIXED
 from tasks.public import corpus_folder
@@ -70,7 +70,8 @@ def summarise(run: RunFolder, installation: Installation, *, refusal: str = "") 
     balances = [
         b for b in installation.ledger.balances(planned["dataset"]) if b.block.name in names
     ]
-    gate = gate_of(next(b.block for b in balances if b.block.name in planned["blocks"]))
+    trained = next(b.block for b in balances if b.block.name in planned["blocks"])
+    gate = gate_of(trained)
     corpus = planned["sections"]["corpus"]
     evidence = installation.evidence(run)
     summary: dict[str, Any] = {
@@ -106,7 +107,7 @@ def summarise(run: RunFolder, installation: Installation, *, refusal: str = "") 
             "pld": plan.pld_epsilon,
             "rdp": accounting.rdp_epsilon(plan.event, delta=plan.delta),
             "filter_cost_epsilon": gate.epsilon_of(gate.costs(plan.event)),
-            "filter": "renyi",
+            "filter": trained.filter,
         },
         "ledger": {b.block.name: position(b) for b in balances},
         "charges": _charges(run, installation, booked),
@@ -231,7 +232,7 @@ def _evidence(run: RunFolder, installation: Installation, head: str) -> dict[str
         "head": head,
         "entries": sum(1 for _ in path.open(encoding="utf-8")),
         "public_key": key,
-        "verify": f"dpmix evidence verify {path} --key {key} --head {head}",
+        "verify": f"dpmix evidence verify {path} --public-key {key} --head {head}",
     }
 
 
