@@ -7,7 +7,7 @@ which one it is: the PLD ε of one run, or the Rényi filter's ε of what a bloc
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import dp_accounting
@@ -18,10 +18,12 @@ from prefect.exceptions import MissingContextError
 from privacy import accounting
 from privacy.accounting import RenyiFilter
 from privacy.plan import RELATION, Plan, check_declared
-from storage.errors import BudgetRefused
-from storage.ledger import Block, Charge, Ledger
+from storage.errors import BlockRetired, BudgetRefused
+from storage.evidence import CLOSED
+from storage.ledger import Balance, Block, Charge, Ledger
 from storage.private import Dataset
 from storage.runs import RunFolder
+from tasks import alarms
 from tasks.balances import FILTERS, gate_of, position
 from tasks.installation import Installation
 from tasks.planning import EVALUATION, MEMBERS, MIXED, PRIVATE_ONLY, PURPOSES
@@ -187,16 +189,24 @@ def reserve(run_path: str) -> None:
 
     Raises:
         BudgetRefused: With a message that says what is missing and what would fit.
+        BlockRetired: A block admits nothing more.
     """
     run, installation = RunFolder(run_path), Installation.open()
     planned = run.read("plan")
     flow_run_id, attempt = planned["key"]
     charges = charges_of(run, installation.ledger)
+    debited = {name for charge in charges for name in charge.costs}
+    before = _balances(installation.ledger, debited)
     try:
         rows = installation.ledger.reserve(charges, flow_run_id=flow_run_id, run_count=attempt)
     except BudgetRefused as refusal:
         refusal.args = (explain(refusal, installation.ledger, run),)
+        _tell_refused(installation, run, refusal)
         raise
+    except BlockRetired as refusal:
+        _tell_refused(installation, run, refusal)
+        raise
+    alarms.sound(before, _balances(installation.ledger, debited))
     booked = {c.purpose: row for c, row in zip(charges, rows, strict=True)}
     run.write("reservation", {"ledger": installation.ledger.id, "rows": booked})
     installation.evidence(run).append(
@@ -217,6 +227,16 @@ def reserve(run_path: str) -> None:
             ],
         },
     )
+
+
+def _balances(ledger: Ledger, names: Collection[str]) -> list[Balance]:
+    return [b for b in ledger.balances() if b.block.name in names]
+
+
+def _tell_refused(installation: Installation, run: RunFolder, refusal: Exception) -> None:
+    evidence = installation.evidence(run)
+    evidence.append("refusal", {"at": "reservation", "reason": str(refusal)})
+    evidence.append(CLOSED, {"released": False})
 
 
 def explain(refusal: BudgetRefused, ledger: Ledger, run: RunFolder) -> str:
