@@ -127,3 +127,9 @@ class AuditSection(Section):
     members: bool = Field(
         default=True, description="Attack real members too, into the restricted report."
     )
+    replay_key: str = Field(
+        default="",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="X25519 public key of an auditor (64 hex digits), to whom the noise is sealed for a "
+        "replay: the run is then not private against the holder of that key. Empty: no replay.",
+    )
