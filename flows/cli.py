@@ -226,17 +226,35 @@ def ledger_release(row: Annotated[int, typer.Argument(help="Ledger row.")]) -> N
 
 @evidence_app.command("verify")
 def evidence_verify(
-    file: Annotated[Path, typer.Argument(help="evidence.jsonl of a run.")],
-    key: Annotated[str, typer.Option(help="Public key, 64 hex digits, as published.")],
-    head: Annotated[str, typer.Option(help="Head of the chain, as published.")] = "",
+    files: Annotated[list[Path], typer.Argument(help="evidence.jsonl of one or more runs.")],
+    public_key: Annotated[
+        str, typer.Option(help="Public key: 64 hex digits as published, or evidence.pub.")
+    ],
+    head: Annotated[str, typer.Option(help="Head of the one file, as published.")] = "",
+    ledger: Annotated[Path | None, typer.Option(help="Export of the ledger.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Verify chain and signatures, and recompute every ε; needs no database."""
-    from flows.commands.evidence import verify_run
+    """Verify chain, signatures and order, and recompute every ε; needs no database."""
+    from flows.commands.evidence import verify_command
 
-    found = verify_run(file, key, head)
-    for line in found.lines:
+    found = verify_command(files, public_key=public_key, head=head, ledger=ledger)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
+    else:
+        for line in found.lines:
+            typer.echo(line)
+    raise typer.Exit(found.exit_code)
+
+
+@evidence_app.command("keygen")
+def evidence_keygen(
+    folder: Annotated[Path, typer.Argument(help="Folder of the auditor's keys.")],
+) -> None:
+    """Make an auditor's key pair, to which seeds can be sealed for a replay."""
+    from flows.commands.evidence import keygen_command
+
+    for line in keygen_command(folder):
         typer.echo(line)
-    raise typer.Exit(0 if found.complete else 1)
 
 
 def _show(rows: list[dict[str, Any]], columns: dict[str, str], note: str, *, as_json: bool) -> None:

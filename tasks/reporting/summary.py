@@ -231,7 +231,7 @@ def _evidence(run: RunFolder, installation: Installation, head: str) -> dict[str
         "head": head,
         "entries": sum(1 for _ in path.open(encoding="utf-8")),
         "public_key": key,
-        "verify": f"dpmix evidence verify {path} --key {key} --head {head}",
+        "verify": f"dpmix evidence verify {path} --public-key {key} --head {head}",
     }
 
 
