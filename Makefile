@@ -7,13 +7,15 @@ CARRIERS := data/carriers
 DPMIX_DATA ?= $(CURDIR)/data
 export DPMIX_DATA
 
-.PHONY: help setup demo test test-system benchmark check up down clean
+.PHONY: help setup demo test test-system benchmark benchmark-ledger benchmark-noise check up down clean
 
 help:
 	@echo "make demo         set up, then run the whole pipeline on real data"
 	@echo "make test         the test suite (under 10 minutes)"
 	@echo "make test-system  slow tests: real server and worker, kills, the whole demo"
 	@echo "make benchmark    utility over seeds (writes tests/benchmarks/utility.json)"
+	@echo "make benchmark-ledger  the ledger's speed on SQLite and PostgreSQL (tests/benchmarks/ledger.json)"
+	@echo "make benchmark-noise   the noise's speed (tests/benchmarks/noise.json)"
 	@echo "make check        lint, types, layers"
 	@echo "make up | down    Prefect server, worker and UI on this machine"
 
@@ -42,13 +44,19 @@ demo: setup
 	@$(BIN)/dpmix demo
 
 test: setup
-	@$(BIN)/pytest -m "not system"
+	@$(BIN)/pytest -m "not system" -n 2 --dist loadfile
 
 test-system: setup
 	@$(BIN)/pytest -m system
 
 benchmark: setup
 	@$(BIN)/python tests/benchmarks/utility.py
+
+benchmark-ledger: setup
+	@$(BIN)/python tests/benchmarks/ledger.py
+
+benchmark-noise: setup
+	@$(BIN)/python tests/benchmarks/noise.py
 
 check: setup
 	@$(BIN)/ruff format --check .

@@ -1,17 +1,22 @@
 """Randomness for production: a fresh, operating-system seeded keystream for every attempt.
 
 What is guaranteed. A `NoiseSource` draws 32 bytes from the operating system, derives one AES-256 key
-for each purpose (noise, sampling), and turns the counter-mode keystream into uniforms and normals.
-Radii of Box–Muller use 63-bit uniforms that are never 0, so |z| reaches 9.3 (a 24-bit uniform stops
-at 5.77, which leaves the support for one coordinate and costs δ). Two sources never share a key; a
-source refuses to be used in a forked child, since parent and child would then repeat each other.
+for each purpose (noise, sampling, whole numbers), and turns the counter-mode keystreams into normals,
+Poisson samples and uniform integers. Both uniforms of Box–Muller start from 64-bit words. The radius,
+which alone decides how far the tail reaches, is computed in float64 from a 63-bit uniform that is
+never 0, so |z| reaches 9.3 (a 24-bit uniform stops at 5.77, which leaves the support for one
+coordinate and costs δ). The angle and the result are rounded to float32, a relative 2⁻²⁴: the sums
+that noise is added to are float32 as well. Two sources never share a key; a source refuses to be used
+in a forked child, since parent and child would then repeat each other.
 
-When it stops holding. `NoiseSource.for_test` takes a seed: what it makes is reproducible, hence NOT
-PRIVATE, and `is_private` says so; releases check it. Noise is floating point: the usual caveat about
-the low-order bits of floating-point Gaussians (Mironov 2012) is documented, not solved, here; counts
-use `privacy.mechanisms.discrete_gaussian`.
+When it stops holding. `NoiseSource.for_test` takes a seed and `NoiseSource.replayed` a sealed one:
+what they make is reproducible, hence NOT PRIVATE, and `is_private` says so; releases check it. A
+source made with `seal` hands its seed out once: its noise is not private against whoever can open
+that. Normal noise is floating point: the usual caveat about the low-order bits of floating-point
+Gaussians (Mironov 2012) is documented, not solved, here; counts use the exact integer samplers of
+`privacy.mechanisms`.
 
-The seed never leaves this object. `commitment` is SHA-256(domain ‖ seed ‖ nonce), fit for the
+The seed is not kept by this object. `commitment` is SHA-256(domain ‖ seed ‖ nonce), fit for the
 evidence: it binds the seed without revealing it.
 """
 
@@ -19,17 +24,25 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import os
 import secrets
+from collections.abc import Callable
 
 import numpy as np
+import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
-from privacy.errors import PrivacyError
+from privacy.errors import PrivacyError, check_whole
 
 _DOMAIN = b"dpmix noise commitment v1"
+_SEED_BYTES = 32
+# Pairs made at a time: their keystream and the three work arrays fit the second-level cache.
 _CHUNK = 1 << 16
+
+Seal = Callable[[bytes, bytes], None]
+"""Takes the seed and the commitment's nonce, once, before anything is drawn."""
 
 
 class NoiseSource:
@@ -37,44 +50,99 @@ class NoiseSource:
 
     Attributes:
         commitment: Hex SHA-256 over domain, seed and nonce; reveals nothing of the seed.
-        is_private: False if the seed was supplied by a test.
+        is_private: False if the seed was supplied by a test or by a replay.
     """
 
-    def __init__(self) -> None:
-        self._setup(secrets.token_bytes(32), private=True)
+    def __init__(self, *, seal: Seal | None = None) -> None:
+        """Seed a source from the operating system.
+
+        Args:
+            seal: Where an auditor's replay is asked for: puts the seed and the nonce away under the
+                auditor's key. What it raises ends the construction; nothing has been drawn then.
+        """
+        seed, nonce = secrets.token_bytes(_SEED_BYTES), secrets.token_bytes(_SEED_BYTES)
+        if seal is not None:
+            seal(seed, nonce)
+        self._setup(seed, nonce, private=True)
 
     @classmethod
     def for_test(cls, seed: int) -> NoiseSource:
         """A reproducible source. Whatever it touches is NOT PRIVATE and cannot be released."""
         source = cls.__new__(cls)
-        source._setup(  # noqa: SLF001 - its own class
-            hashlib.sha256(b"dpmix test seed %d" % seed).digest(), private=False
-        )
+        digest = hashlib.sha256(b"dpmix test seed %d" % seed).digest()
+        source._setup(digest, secrets.token_bytes(_SEED_BYTES), private=False)  # noqa: SLF001
         return source
 
-    def _setup(self, seed: bytes, *, private: bool) -> None:
-        nonce = secrets.token_bytes(32)
+    @classmethod
+    def replayed(cls, seed: bytes, nonce: bytes) -> NoiseSource:
+        """The source that was sealed with `seed` and `nonce`: same streams, same commitment.
+
+        For the auditor who opened the seal. NOT PRIVATE, and cannot be released.
+
+        Raises:
+            PrivacyError: The seed or the nonce is not 32 bytes.
+        """
+        for name, value in (("seed", seed), ("nonce", nonce)):
+            if len(value) != _SEED_BYTES:
+                raise PrivacyError(
+                    f"{name} must be {_SEED_BYTES} bytes; got {len(value)}. Open the seal again."
+                )
+        source = cls.__new__(cls)
+        source._setup(seed, nonce, private=False)  # noqa: SLF001 - its own class
+        return source
+
+    def _setup(self, seed: bytes, nonce: bytes, *, private: bool) -> None:
         self.commitment = hashlib.sha256(_DOMAIN + seed + nonce).hexdigest()
         self.is_private = private
         self._process = os.getpid()
         self._noise = _keystream(seed, b"noise")
         self._sampling = _keystream(seed, b"sampling")
+        self._whole = _keystream(seed, b"whole numbers")
 
-    def normal(self, count: int) -> NDArray[np.float64]:
-        """`count` independent standard normals, float64, shape (count,)."""
+    def normal(self, count: int) -> torch.Tensor:
+        """`count` independent standard normals, float32 on the CPU, shape (count,)."""
         self._check_process()
-        pairs = (count + 1) // 2
-        out = np.empty(2 * pairs, dtype=np.float64)
-        for start in range(0, pairs, _CHUNK):
-            stop = min(start + _CHUNK, pairs)
-            words = _words(self._noise, 2 * (stop - start))
-            half = stop - start
-            radius = np.sqrt(-2.0 * np.log(_unit_interval(words[:half])))
-            # 53 bits are plenty for the angle, which does not decide how far the tail reaches.
-            angle = (2.0 * np.pi * 2.0**-53) * (words[half:] >> np.uint64(11)).astype(np.float64)
-            out[2 * start : 2 * stop : 2] = radius * np.cos(angle)
-            out[2 * start + 1 : 2 * stop : 2] = radius * np.sin(angle)
-        return out[:count]
+        check_whole("count", count, at_least=0, remedy="Ask for as many draws as coordinates.")
+        out = torch.empty(count, dtype=torch.float32)
+        size = min(_CHUNK, (count + 1) // 2)
+        if size == 0:
+            return out
+        zeros = memoryview(bytes(16 * size))
+        buffer = bytearray(16 * size + 15)  # the cipher asks for a block less one to spare
+        words = torch.frombuffer(buffer, dtype=torch.int64, count=2 * size)
+        exact = torch.empty(size, dtype=torch.float64)
+        radius, angle, turned = torch.empty(3, size, dtype=torch.float32)
+        for start in range(0, count, 2 * size):
+            chunk = out[start : start + 2 * size]
+            pairs = (len(chunk) + 1) // 2
+            rest = len(chunk) - pairs
+            self._noise.update_into(zeros[: 16 * pairs], buffer)
+            _unit_interval(words[:pairs], exact[:pairs])
+            radius.copy_(exact.log_().mul_(-2.0)).sqrt_()
+            # Signed words over [−2⁶³, 2⁶³): angles over a full turn, evenly.
+            angle[:pairs].copy_(words[pairs : 2 * pairs]).mul_(math.pi * 2.0**-63)
+            torch.cos(angle, out=turned)
+            torch.mul(radius[:pairs], turned[:pairs], out=chunk[:pairs])
+            angle.sin_()
+            torch.mul(radius[:rest], angle[:rest], out=chunk[pairs:])
+        return out
+
+    def randbelow(self, bound: int) -> int:
+        """A uniform whole number in [0, bound), exactly, from a keystream of its own.
+
+        By rejection from the next power of two: fewer than two tries are needed on average.
+
+        Args:
+            bound: Any whole number ≥ 1; it may have more than 64 bits.
+        """
+        self._check_process()
+        check_whole("bound", bound, at_least=1, remedy="Nothing lies below 0.")
+        bits = (bound - 1).bit_length()
+        size = (bits + 7) // 8
+        while True:
+            drawn = int.from_bytes(self._whole.update(bytes(size)), "big") >> (8 * size - bits)
+            if drawn < bound:
+                return drawn
 
     def poisson_sample(self, population: int, sample_rate: float) -> NDArray[np.int64]:
         """Indices of an independent Bernoulli(q) draw over `population` units; may be empty.
@@ -109,6 +177,7 @@ def _words(stream: CipherContext, count: int) -> NDArray[np.uint64]:
     return np.frombuffer(stream.update(bytes(8 * count)), dtype=np.uint64)
 
 
-def _unit_interval(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """63-bit uniforms in (0, 1]: (k + ½)·2⁻⁶³, smallest value 2⁻⁶⁴."""
-    return ((words >> np.uint64(1)).astype(np.float64) + 0.5) * 2.0**-63
+def _unit_interval(words: torch.Tensor, out: torch.Tensor) -> None:
+    """63-bit uniforms in (0, 1] into `out`: (k + ½)·2⁻⁶³, smallest value 2⁻⁶⁴. Spoils `words`."""
+    words.bitwise_and_(2**63 - 1)
+    out.copy_(words).add_(0.5).mul_(2.0**-63)

@@ -139,7 +139,7 @@ class PlanOptimizer(DPOptimizer):
         """Add N(0, σ²C²) from the attempt's keystream to every clipped sum."""
         for parameter in self.params:
             total = parameter.summed_grad
-            noise = torch.from_numpy(self.source.normal(total.numel())).view_as(total)
+            noise = self.source.normal(total.numel()).view_as(total)
             scale = self.noise_multiplier * self.max_grad_norm
             parameter.grad = total + (noise * scale).to(dtype=total.dtype, device=total.device)
 

@@ -40,6 +40,25 @@ class BudgetRefused(LedgerError):  # noqa: N818 - the gate's answer, not a fault
         self.asked = tuple(asked)
 
 
+class BlockRetired(LedgerError):  # noqa: N818 - as above
+    """A block that has retired for good was asked to pay.
+
+    Attributes:
+        block: Its name.
+    """
+
+    def __init__(self, block: str) -> None:
+        super().__init__(
+            f"block {block} has retired: it admits nothing more, for good. No private row was read. "
+            "Train and evaluate on a period with budget of its own."
+        )
+        self.block = block
+
+
+class LedgerUnreachable(LedgerError):  # noqa: N818 - as above
+    """The database did not answer, several times over; what was asked is in it whole, or not at all."""
+
+
 class ReservationExpired(LedgerError):  # noqa: N818 - as above
     """A reservation ran out while its run was waiting; reserve again."""
 

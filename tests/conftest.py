@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Behind everything else: tests/ has folders named like the packages.
+sys.path.append(str(Path(__file__).parent))
+pytest_plugins = ["postgresql"]
 
 # Several test processes share few cores; set before torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,66 +1,200 @@
-"""The ledger's database: engine, migrations, transactions that lock before they read.
+"""The ledger's database: engine, migrations, writes one at a time, and what happens when it goes away.
 
-SQLite transactions begin IMMEDIATE, so two writers never both pass a check; PostgreSQL takes one
-advisory lock per transaction, which a role that may only insert and select can do as well.
+Writes hold one lock from their first statement on. SQLite: a queue before the file (`<file>.lock`; its
+own busy handler polls, and starves writers), then BEGIN IMMEDIATE, write-ahead log, synchronous=FULL.
+PostgreSQL: one advisory lock a transaction, which a role that may only insert and select can take.
+
+PostgreSQL transactions commit without waiting for the disk while they hold the lock, and every call
+waits for the disk afterwards, before it returns. Nothing is lost by that: what another transaction saw
+lies before it in the write-ahead log, so it never survives alone; and what a crash takes back belongs
+to a call that has not returned, hence to a run that holds no grant. Many callers then share one flush.
+
+A lost connection is tried again, since `work` says by itself whether its first try had arrived: it is
+told that this is another try. A read sees one snapshot and takes no lock.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
-from storage.errors import LedgerError
+from storage.errors import LedgerError, LedgerUnreachable
+from storage.files import one_at_a_time
 
-_ADVISORY_LOCK = 0x64706D6978  # "dpmix"
+T = TypeVar("T")
+
+_LOCK = sa.text(
+    "SELECT set_config('synchronous_commit', 'off', true), pg_advisory_xact_lock(:key)"
+).bindparams(key=0x64706D6978)
+_FLUSH = sa.text("SELECT pg_logical_emit_message(true, 'dpmix', '')")
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_TRIES = 9
+_WRITES = "dpmix_writes"
 
 
 class Database:
     """One engine at a SQLAlchemy URL, migrated to the newest revision."""
 
     def __init__(self, url: str) -> None:
-        if url.startswith("sqlite:///"):
-            Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._engine = sa.create_engine(url)
-        except sa.exc.ArgumentError as error:
+            parsed = sa.engine.make_url(url)
+            self._engine = sa.create_engine(parsed, pool_pre_ping=False)
+        except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
             raise LedgerError(f"the ledger's URL is no database URL: {error}.") from None
+        self._shown = parsed.render_as_string()
+        self._queue: Path | None = None
         if self._engine.dialect.name == "sqlite":
+            if parsed.database:
+                file = Path(parsed.database)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                self._queue = file.with_name(f"{file.name}.lock")
             sa.event.listen(self._engine, "connect", _configure_sqlite)
-            sa.event.listen(self._engine, "begin", _begin_immediate)
-        try:
-            with self.transaction() as connection:
-                config = Config()
-                config.set_main_option("script_location", str(_MIGRATIONS))
-                config.attributes["connection"] = connection
-                command.upgrade(config, "head")
-        except sa.exc.DatabaseError as error:
-            raise LedgerError(
-                f"the ledger at {self._engine.url.render_as_string()} cannot be opened: {error.orig}. "
-                "Check DPMIX_LEDGER_URL and the rights on the file."
-            ) from None
+            sa.event.listen(self._engine, "begin", _begin_sqlite)
+        self._migrate()
+
+    def write(self, work: Callable[[sa.Connection, bool], T]) -> T:
+        """Run `work` in a transaction of its own under the write lock; durable when this returns.
+
+        Args:
+            work: Gets the connection, and whether an earlier try may have arrived unseen.
+
+        Raises:
+            LedgerUnreachable: The database did not answer in any of the tries.
+        """
+        return self._again(lambda again: self._write_once(work, again=again))
+
+    def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run `work`, which only reads, on one snapshot.
+
+        Raises:
+            LedgerUnreachable: As for `write`.
+        """
+
+        def once(_again: bool) -> T:  # noqa: FBT001 - as `write` calls it
+            level = {"isolation_level": "REPEATABLE READ"} if self._is_postgresql else {}
+            with self._engine.connect().execution_options(**level) as connection:
+                return work(connection)
+
+        return self._again(once)
+
+    def flush(self) -> None:
+        """Return once everything that can be seen now is on the disk."""
+        if self._is_postgresql:
+            self._again(lambda _again: self._flush_once())
+
+    @property
+    def _is_postgresql(self) -> bool:
+        return self._engine.dialect.name == "postgresql"
+
+    def _write_once(self, work: Callable[[sa.Connection, bool], T], *, again: bool) -> T:
+        queue = one_at_a_time(self._queue) if self._queue else contextlib.nullcontext()
+        with queue, self._transaction() as connection:
+            if self._is_postgresql:
+                connection.execute(_LOCK)
+            result = work(connection, again)
+        if self._is_postgresql:
+            self._flush_once()
+        return result
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[sa.Connection]:
-        """A transaction that holds the ledger's write lock from its first statement."""
+    def _transaction(self) -> Iterator[sa.Connection]:
+        with self._engine.connect().execution_options(**{_WRITES: True}) as connection:
+            transaction = connection.begin()
+            try:
+                yield connection
+                transaction.commit()
+            except BaseException:
+                # On a lost connection the rollback fails as well, and would hide what was lost.
+                with contextlib.suppress(sa.exc.SQLAlchemyError):
+                    transaction.rollback()
+                raise
+
+    def _flush_once(self) -> None:
         with self._engine.begin() as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
-            yield connection
+            connection.execute(_FLUSH)
+
+    def _again(self, attempt: Callable[[bool], T]) -> T:
+        for number in range(_TRIES):
+            try:
+                return attempt(number > 0)
+            except sa.exc.DBAPIError as error:
+                if not _is_lost(error):
+                    raise LedgerError(
+                        f"the ledger at {self._shown} refused a statement: {_first_line(error)}. "
+                        "Nothing was written. Check the rights, the disk and the file."
+                    ) from None
+                reason = _first_line(error)
+            self._engine.dispose()
+            if number + 1 < _TRIES:
+                time.sleep(0.02 * 2**number)
+        raise LedgerUnreachable(
+            f"the ledger at {self._shown} did not answer {_TRIES} times over: {reason}. What was asked "
+            "is there whole or not at all; see `dpmix ledger history`, then run again."
+        )
+
+    def _migrate(self) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(_MIGRATIONS))
+        newest = ScriptDirectory.from_config(config).get_current_head()
+
+        def current(connection: sa.Connection) -> str | None:
+            return MigrationContext.configure(connection).get_current_revision()
+
+        def upgrade(connection: sa.Connection, _again: bool) -> None:  # noqa: FBT001 - see `write`
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+        try:
+            # A role that may only insert and select opens a ledger that stands at the newest revision.
+            if self.read(current) != newest:
+                self.write(upgrade)
+        except LedgerError as error:
+            raise LedgerError(
+                f"the ledger at {self._shown} cannot be opened: {error} On PostgreSQL its owner makes "
+                "and migrates it with `dpmix ledger migrate`. Check DPMIX_LEDGER_URL."
+            ) from None
+
+
+def _is_lost(error: sa.exc.DBAPIError) -> bool:
+    """Whether the connection is gone or cannot be made, rather than the statement wrong."""
+    if error.connection_invalidated:
+        return True
+    name = type(error.orig).__module__
+    # psycopg reports a server that is down, starting or going away as OperationalError or a subclass.
+    return (
+        name.startswith("psycopg")
+        and isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
+        and not str(getattr(error.orig, "sqlstate", None) or "08").startswith(
+            ("28", "3D", "42", "53")
+        )
+    )
+
+
+def _first_line(error: sa.exc.DBAPIError) -> str:
+    return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else "no reason given"
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:
-    # The driver's own BEGIN is deferred; it is switched off so that ours, IMMEDIATE, is the only one.
+    # The driver's own BEGIN is deferred; it is switched off so that ours is the only one.
     connection.isolation_level = None
-    for pragma in ("busy_timeout = 30000", "foreign_keys = ON", "synchronous = FULL"):
+    for pragma in (
+        "busy_timeout = 30000",
+        "journal_mode = WAL",
+        "foreign_keys = ON",
+        "synchronous = FULL",
+    ):
         connection.execute(f"PRAGMA {pragma}")
 
 
-def _begin_immediate(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -5,28 +5,31 @@ raises `BudgetRefused` and writes nothing. `start` succeeds once per reservation
 private read, and hands out the `ReadGrant` without which `storage.private` opens nothing. From then on
 the full charge stays, whatever happens: a crash, a kill or a lost heartbeat only lets the row's
 deadline pass, which turns STARTED into SPENT. Every counter write and the commit compare the epoch;
-an older one is fenced out. Rows are inserted, never changed (triggers enforce it); balances and states
-are read off them. Sums are integers; the arithmetic that turns ε into units lives in
-`privacy.accounting`, and a block freezes its caps when it is opened.
+an older one is fenced out. Rows are inserted, never changed (triggers enforce it), and each is told
+again by the journal, one hash chain whose head can be kept elsewhere. Sums are integers; the arithmetic
+that turns ε into units lives in `privacy.accounting`. A block's terms are frozen when it is opened: it
+can retire, for good, and its cap can be raised by a signed statement that every later report discloses.
 
     RESERVED → STARTED → COMMITTED        RESERVED → RELEASED        STARTED → SPENT
 
+Every call is durable when it returns. A connection that is lost in the middle is made again, and the
+call finds out whether its first try had arrived: nothing is charged twice.
+
 When it stops holding: whoever can write to the database file can write a history that never was; the
-signed evidence (`storage.evidence`) is what shows it. On SQLite, transactions begin IMMEDIATE; on
-PostgreSQL they take one advisory lock.
+signed evidence (`storage.evidence`) and the heads kept elsewhere are what shows it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
 from storage.errors import (
+    BlockRetired,
     BudgetRefused,
     FencedOut,
     GrantRefused,
@@ -34,20 +37,26 @@ from storage.errors import (
     ReservationExpired,
     describe,
 )
-from storage.ledger import checks, queries, schema, writes
+from storage.ledger import checks, journal, policies, queries, rules, schema, verification, writes
 from storage.ledger.database import Database
 from storage.ledger.records import (
     COMMITTED,
+    RAISE_CAP,
     RELEASED,
     RESERVED,
+    RETIRE,
     SPENT,
     STARTED,
     Balance,
     Block,
     Charge,
     Entry,
+    Head,
+    Policy,
     ReadGrant,
 )
+
+_SWEEP_EVERY = timedelta(minutes=30)
 
 
 class Ledger:
@@ -59,15 +68,14 @@ class Ledger:
         self.url = url
         self._now = now
         self._database = Database(url)
-        with self._transaction() as connection:
-            found = connection.execute(sa.select(schema.ledger.c.id)).scalar()
-            if found is None:
-                found = secrets.token_hex(16)
-                connection.execute(schema.ledger.insert().values(id=found, created_at=self._now()))
-        self.id = str(found)
+        self.id = str(self._database.read(_identity) or self._database.write(self._found))
 
-    def _transaction(self) -> contextlib.AbstractContextManager[sa.Connection]:
-        return self._database.transaction()
+    def _found(self, connection: sa.Connection, _again: bool) -> str:  # noqa: FBT001 - see Database
+        standing = _identity(connection)
+        if standing is None:
+            standing = secrets.token_hex(16)
+            writes.ledger(connection, standing, now=self._now())
+        return standing
 
     def open_block(self, block: Block) -> None:
         """Open a block for good; opening it again with the same terms does nothing.
@@ -76,22 +84,22 @@ class Ledger:
             LedgerError: It is open with other terms, or a term is out of range.
         """
         checks.check_block(block)
-        with self._transaction() as connection:
-            known = queries.blocks_by_name(connection, [block.name])
-            if known:
-                if known[block.name] != block:
-                    raise LedgerError(
-                        f"block {block.name} is open with other terms, and terms are frozen: "
-                        f"{describe(_terms(known[block.name]))}. Use those, or name a new block."
-                    )
-                return
-            values = {**block.__dict__, "orders": list(block.orders), "caps": list(block.caps)}
-            connection.execute(schema.blocks.insert().values(opened_at=self._now(), **values))
 
-    def blocks(self, dataset: str) -> list[Block]:
-        """The blocks of a dataset, in the order in which they were opened."""
-        with self._transaction() as connection:
-            return queries.blocks_of(connection, dataset)
+        def work(connection: sa.Connection, _again: bool) -> None:  # noqa: FBT001
+            known = queries.blocks_by_name(connection, [block.name])
+            if not known:
+                writes.block(connection, block, now=self._now())
+            elif known[block.name] != block:
+                raise LedgerError(
+                    f"block {block.name} is open with other terms, and terms are frozen: "
+                    f"{describe(_terms(known[block.name]))}. Use those, or name a new block."
+                )
+
+        self._database.write(work)
+
+    def blocks(self, dataset: str | None = None) -> list[Block]:
+        """The blocks of a dataset, or all, as they were opened and in that order."""
+        return self._database.read(lambda c: queries.blocks_of(c, dataset))
 
     def reserve(
         self,
@@ -114,52 +122,62 @@ class Ledger:
 
         Raises:
             BudgetRefused: A block would exceed its cap.
+            BlockRetired: A block admits nothing more.
             LedgerError: Unknown block, wrong costs, or a key used before.
         """
         checks.check_attempt(flow_run_id, run_count)
+        checks.check_lifetime(ttl)
         if not charges:
             raise LedgerError(
                 "charges must name at least one charge; got none. Plan the run again."
             )
-        with self._transaction() as connection:
-            self._expire(connection)
-            if queries.has_reserved(connection, flow_run_id, run_count):
+
+        def work(connection: sa.Connection, again: bool) -> list[int]:  # noqa: FBT001
+            standing = queries.rows_of(connection, flow_run_id, run_count)
+            if standing:
+                # The answer to an earlier try was lost on its way: what it booked is the answer.
+                if again and [r.purpose for r in standing] == [c.purpose for c in charges]:
+                    return [r.row for r in standing]
                 raise LedgerError(
                     f"attempt ({flow_run_id}, {run_count}) has reserved already; a reservation is "
                     "used once. A retry reserves under a new run_count."
                 )
-            names = sorted({name for charge in charges for name in charge.costs})
-            known = queries.blocks_by_name(connection, names)
+            self._sweep(connection)
+            self._admit(connection, charges)
+            return writes.reservations(
+                connection,
+                charges,
+                flow_run_id=flow_run_id,
+                run_count=run_count,
+                now=self._now(),
+                ttl=ttl,
+            )
+
+        return self._database.write(work)
+
+    def _admit(self, connection: sa.Connection, charges: Sequence[Charge]) -> None:
+        """Raise unless every block that is named can pay for all of it."""
+        purposes = [c.purpose for c in charges]
+        if len(set(purposes)) != len(purposes):
+            raise LedgerError(f"purposes of one run must differ; got {purposes}. Plan it again.")
+        names = sorted({name for charge in charges for name in charge.costs})
+        known = queries.blocks_by_name(connection, names)
+        for charge in charges:
+            checks.check_charge(charge, known)
+        for balance in queries.balances(connection, [known[n] for n in names]):
+            block = balance.block
+            if balance.retired:
+                raise BlockRetired(block.name)
+            asked = [0] * len(block.caps)
             for charge in charges:
-                checks.check_charge(charge, known)
-            for name in names:
-                balance = queries.balance(connection, known[name])
-                asked = queries.add(
-                    [c.costs[name] for c in charges if name in c.costs], len(known[name].orders)
+                for k, units in enumerate(charge.costs.get(block.name, ())):
+                    asked[k] += units
+            used = zip(balance.spent, balance.reserved, asked, strict=True)
+            total = [s + r + a for s, r, a in used]
+            if any(asked) and not rules.admits(block.filter, total, block.caps):
+                raise BudgetRefused(
+                    block=block.name, spent=balance.spent, reserved=balance.reserved, asked=asked
                 )
-                used = zip(balance.spent, balance.reserved, asked, known[name].caps, strict=True)
-                if any(asked) and not any(s + r + a <= cap for s, r, a, cap in used):
-                    raise BudgetRefused(
-                        block=name, spent=balance.spent, reserved=balance.reserved, asked=asked
-                    )
-            now = self._now()
-            try:
-                return [
-                    writes.reservation(
-                        connection,
-                        charge,
-                        flow_run_id=flow_run_id,
-                        run_count=run_count,
-                        now=now,
-                        ttl=ttl,
-                    )
-                    for charge in charges
-                ]
-            except sa.exc.IntegrityError:
-                raise LedgerError(
-                    f"attempt ({flow_run_id}, {run_count}) has reserved already; a reservation is "
-                    "used once. A retry reserves under a new run_count."
-                ) from None
 
     def start(
         self,
@@ -181,8 +199,11 @@ class Ledger:
             LedgerError: It was started, released or committed before, is unknown, or is of another
                 kind: what pays nothing may publish nothing.
         """
-        with self._transaction() as connection:
-            last = self._after_deadlines(connection, row)
+        checks.check_lifetime(ttl)
+        token = secrets.token_hex(32)
+
+        def work(connection: sa.Connection, again: bool) -> ReadGrant | Any:  # noqa: FBT001
+            last = self._after_its_deadline(connection, row)
             if last.state == RESERVED:
                 paid = queries.kind_of(connection, row)
                 if paid != kind:
@@ -190,26 +211,43 @@ class Ledger:
                         f"reservation {row} is {paid}, and a {kind} read was asked for: what pays "
                         f"nothing may publish nothing. Reserve a {kind} row."
                     )
-                return self._hand_out(connection, last, ttl)
-        # Raised outside the transaction: what the deadlines decided has been committed.
-        if last.state == RELEASED and last.note == "expired":
+                return self._hand_out(connection, last, ttl, token)
+            if again and last.token_hash == writes.hash_token(token):
+                return self._granted(connection, last, token)
+            return last
+
+        found = self._database.write(work)
+        if isinstance(found, ReadGrant):
+            return found
+        # Raised outside the transaction: what the deadline decided has been committed.
+        if found.state == RELEASED and found.note == "expired":
             raise ReservationExpired(
-                f"reservation {row} expired at {queries.utc(last.at):%Y-%m-%d %H:%M:%S} UTC before its "
+                f"reservation {row} expired at {queries.utc(found.at):%Y-%m-%d %H:%M:%S} UTC before its "
                 "run started; nothing was read or charged. Start the run again."
             )
         raise LedgerError(
-            f"reservation {row} is {last.state}: it can be started once, while RESERVED. "
+            f"reservation {row} is {found.state}: it can be started once, while RESERVED. "
             "Reserve again."
         )
 
     def resume(self, row: int, *, ttl: timedelta = timedelta(hours=24)) -> ReadGrant:
         """Take a STARTED row over under the next epoch; the former holder is fenced out."""
-        with self._transaction() as connection:
-            last = self._after_deadlines(connection, row)
+        checks.check_lifetime(ttl)
+        token = secrets.token_hex(32)
+
+        def work(connection: sa.Connection, again: bool) -> ReadGrant | Any:  # noqa: FBT001
+            last = self._after_its_deadline(connection, row)
+            if again and last.token_hash == writes.hash_token(token):
+                return self._granted(connection, last, token)
             if last.state == STARTED:
-                return self._hand_out(connection, last, ttl, note="resumed")
+                return self._hand_out(connection, last, ttl, token, note="resumed")
+            return last
+
+        found = self._database.write(work)
+        if isinstance(found, ReadGrant):
+            return found
         raise LedgerError(
-            f"reservation {row} is {last.state}; only STARTED can be resumed. Reserve again."
+            f"reservation {row} is {found.state}; only STARTED can be resumed. Reserve again."
         )
 
     def check_grant(self, grant: ReadGrant, block: str) -> None:
@@ -219,35 +257,52 @@ class Ledger:
             GrantRefused: The block is not the row's, or the token is not the row's.
             FencedOut: A later epoch has taken over, or the row has ended.
         """
-        with self._transaction() as connection:
+
+        def work(connection: sa.Connection) -> None:
             self._require_current(connection, grant)
             if block not in queries.debited_blocks(connection, grant.row):
                 raise GrantRefused(
                     f"ledger row {grant.row} gives no access to block {block}. Reserve it first."
                 )
 
+        self._database.read(work)
+
     def count(self, grant: ReadGrant, steps: int) -> None:
         """Write that the first `steps` steps are about to have been taken. Call before taking them."""
-        with self._transaction() as connection:
+
+        def work(connection: sa.Connection, again: bool) -> None:  # noqa: FBT001
             self._require_current(connection, grant)
             counted, paid = queries.steps_of(connection, grant.row)
+            if again and counted == steps:
+                return
             if isinstance(steps, bool) or not isinstance(steps, int) or not counted < steps <= paid:
                 raise LedgerError(
                     f"steps of ledger row {grant.row} must be a whole number above {counted}, which is "
                     f"counted, and at most {paid}, which is paid for; got {steps}. Steps that were "
                     "counted are never taken again."
                 )
-            connection.execute(
-                schema.counters.insert().values(
-                    row=grant.row, epoch=grant.epoch, steps=steps, at=self._now()
-                )
-            )
+            writes.count(connection, grant.row, grant.epoch, steps, at=self._now())
 
-    def commit(self, grant: ReadGrant, *, note: str = "") -> None:
-        """Settle a started row at its full charge."""
-        with self._transaction() as connection:
+        self._database.write(work)
+
+    def commit(self, grant: ReadGrant, *, head: str = "", note: str = "") -> None:
+        """Settle a started row at its full charge.
+
+        Args:
+            grant: Its current holder's.
+            head: Hash of the evidence entry that settles it, anchored here.
+            note: Anything else.
+        """
+
+        def work(connection: sa.Connection, again: bool) -> None:  # noqa: FBT001
+            last = queries.last_transition(connection, grant.row)
+            mine = (last.state, last.epoch, last.head) == (COMMITTED, grant.epoch, head)
+            if again and mine:
+                return
             last = self._require_current(connection, grant)
-            self._append(connection, last, COMMITTED, note=note)
+            self._append(connection, last, COMMITTED, note=note, head=head)
+
+        self._database.write(work)
 
     def release(self, row: int, *, note: str = "released") -> None:
         """Give back a reservation that was never started.
@@ -255,58 +310,212 @@ class Ledger:
         Raises:
             LedgerError: It is not RESERVED: from STARTED on there is no refund.
         """
-        with self._transaction() as connection:
+        self._end(row, RESERVED, RELEASED, note, "From STARTED on there is no refund.")
+
+    def spend(self, row: int, *, note: str) -> None:
+        """End a started row whose run is gone; its full charge stays.
+
+        Raises:
+            LedgerError: It is not STARTED.
+        """
+        self._end(row, STARTED, SPENT, note, "A reservation that never started is released.")
+
+    def _end(self, row: int, before: str, after: str, note: str, why: str) -> None:
+        def work(connection: sa.Connection, again: bool) -> None:  # noqa: FBT001
             last = queries.last_transition(connection, row)
-            if last.state != RESERVED:
+            if again and (last.state, last.note) == (after, note):
+                return
+            if last.state != before:
+                verb = "released" if after == RELEASED else "spent"
                 raise LedgerError(
-                    f"reservation {row} is {last.state}: only RESERVED can be released. "
-                    "From STARTED on there is no refund."
+                    f"reservation {row} is {last.state}: only {before} can be {verb}. {why}"
                 )
-            self._append(connection, last, RELEASED, note=note)
+            self._append(connection, last, after, note=note)
+
+        self._database.write(work)
+
+    def record_spent(
+        self, charges: Sequence[Charge], *, flow_run_id: str, run_count: int, note: str
+    ) -> list[int]:
+        """Book as SPENT what happened under a ledger that was lost, over the cap if need be.
+
+        For the reconciliation of a restored backup with the evidence: no grant comes of it. A key that
+        is there already is left as it is, and its rows are returned.
+        """
+        checks.check_attempt(flow_run_id, run_count)
+
+        def work(connection: sa.Connection, _again: bool) -> list[int]:  # noqa: FBT001
+            if standing := queries.rows_of(connection, flow_run_id, run_count):
+                return [r.row for r in standing]
+            names = sorted({name for charge in charges for name in charge.costs})
+            known = queries.blocks_by_name(connection, names)
+            for charge in charges:
+                checks.check_charge(charge, known)
+            return writes.reservations(
+                connection,
+                charges,
+                flow_run_id=flow_run_id,
+                run_count=run_count,
+                now=self._now(),
+                ttl=timedelta(hours=1),
+                state=SPENT,
+                note=note,
+            )
+
+        return self._database.write(work)
+
+    def retire(self, block: str, *, note: str = "retired") -> None:
+        """Let a block admit nothing more, for good; retiring it again does nothing.
+
+        Raises:
+            LedgerError: It is not open.
+        """
+
+        def work(connection: sa.Connection, _again: bool) -> None:  # noqa: FBT001
+            if not self._balance(connection, block).retired:
+                policy = Policy(block=block, action=RETIRE, note=note)
+                policies.append(connection, policy, day=self._now().date())
+
+        self._database.write(work)
+
+    def raise_cap(
+        self,
+        block: str,
+        *,
+        epsilon_cap: float,
+        caps: Sequence[int],
+        statement: Mapping[str, Any],
+        public_key: str,
+        signature: str,
+    ) -> None:
+        """Raise a block's cap by a signed statement, which every later report discloses.
+
+        Args:
+            block: Its name.
+            epsilon_cap: The new ε_total, above the standing one.
+            caps: The same in units, none below the standing one.
+            statement: {"ledger", "block", "from", "to", "reason", "day"}.
+            public_key: Hex Ed25519 key of whoever decided.
+            signature: Base64, over the canonical form of `statement`.
+
+        Raises:
+            LedgerError: The block is not open or has retired, the cap is not higher, or the statement is
+                not signed by that key or speaks of something else.
+        """
+
+        def work(connection: sa.Connection, again: bool) -> None:  # noqa: FBT001
+            balance = self._balance(connection, block)
+            if again and balance.raised and balance.raised[-1].signature == signature:
+                return
+            if balance.retired:
+                raise LedgerError(f"block {block} has retired for good; its cap cannot be raised.")
+            policy = Policy(
+                block=block,
+                action=RAISE_CAP,
+                epsilon_cap=float(epsilon_cap),
+                caps=tuple(caps),
+                statement=dict(statement),
+                public_key=public_key,
+                signature=signature,
+                note=str(statement.get("reason", "")),
+            )
+            if statement.get("ledger") != self.id:
+                raise LedgerError(
+                    f"the statement must name ledger {self.id}; got {statement.get('ledger')!r}. Sign "
+                    "one for this ledger."
+                )
+            checks.check_raise(policy, balance.block)
+            policies.append(connection, policy, day=self._now().date())
+
+        self._database.write(work)
+
+    def policies(self, dataset: str | None = None) -> list[Policy]:
+        """Retirements and raised caps, by block and oldest first."""
+
+        def work(connection: sa.Connection) -> list[Policy]:
+            names = [b.name for b in queries.blocks_of(connection, dataset)]
+            found = policies.of_blocks(connection, names)
+            return [p for name in names for p in found.get(name, [])]
+
+        return self._database.read(work)
 
     def expire(self) -> None:
         """Append what deadlines decide: RESERVED → RELEASED, STARTED → SPENT."""
-        with self._transaction() as connection:
-            self._expire(connection)
+        if self._database.read(lambda c: bool(queries.overdue(c, self._now()))):
+            self._database.write(lambda c, _again: self._sweep(c))
 
     def balances(self, dataset: str | None = None) -> list[Balance]:
-        """Every block's spent and reserved units, derived from history."""
-        with self._transaction() as connection:
-            self._expire(connection)
-            return [queries.balance(connection, b) for b in queries.blocks_of(connection, dataset)]
+        """Every block's spent and reserved units, and its caps as they stand now."""
+        self.expire()
+        return self._database.read(lambda c: queries.balances(c, queries.blocks_of(c, dataset)))
 
     def history(self, dataset: str | None = None) -> list[Entry]:
         """Every reservation, oldest first, with its present state."""
-        with self._transaction() as connection:
-            self._expire(connection)
-            return queries.entries(connection, dataset)
+        self.expire()
+        return self._database.read(lambda c: queries.entries(c, dataset))
 
-    def _expire(self, connection: sa.Connection) -> None:
-        for last in queries.open_rows(connection):
-            self._end_if_over(connection, last)
+    def head(self) -> Head:
+        """The journal's newest link; on the disk when this returns, so it may be kept elsewhere."""
+        found = self._database.read(journal.head)
+        self._database.flush()
+        return found
 
-    def _end_if_over(self, connection: sa.Connection, last: Any) -> None:
+    def contains(self, head: Head) -> bool:
+        """Whether the journal holds that link: a ledger that lacks it is older, new or another one."""
+        return self._database.read(lambda c: journal.contains(c, head))
+
+    def journal(self) -> Iterator[dict[str, Any]]:
+        """Every link in order, as of now."""
+        yield from self._database.read(lambda c: list(journal.links(c)))
+
+    def verify(self) -> Head:
+        """Show that chain, tables and totals tell the same; returns the head that was reached.
+
+        Raises:
+            LedgerError: Naming the link, row or block that differs.
+        """
+        return self._database.read(verification.verify)
+
+    def _balance(self, connection: sa.Connection, name: str) -> Balance:
+        known = queries.blocks_by_name(connection, [name])
+        if name not in known:
+            raise LedgerError(
+                f"block {name} is not open in this ledger; see `dpmix ledger status`."
+            )
+        return queries.balances(connection, [known[name]])[0]
+
+    def _sweep(self, connection: sa.Connection) -> None:
+        now = self._now()
+        ended = queries.overdue(connection, now)
+        for last in ended:
+            self._append(connection, last, _ended(last.state), note="expired")
+        swept = queries.last_sweep(connection)
+        if swept is None or (now > swept and (ended or now - swept > _SWEEP_EVERY)):
+            connection.execute(schema.sweeps.insert().values(until=now))
+
+    def _after_its_deadline(self, connection: sa.Connection, row: int) -> Any:
+        """The row's newest transition; its own deadline is compared right before it is used."""
+        last = queries.last_transition(connection, row)
         if last.state in (RESERVED, STARTED) and queries.utc(last.deadline) <= self._now():
-            ended = RELEASED if last.state == RESERVED else SPENT
-            self._append(connection, last, ended, note="expired")
+            self._append(connection, last, _ended(last.state), note="expired")
+            return queries.last_transition(connection, row)
+        return last
 
-    def _after_deadlines(self, connection: sa.Connection, row: int) -> Any:
-        """The row's newest transition; its own deadline is compared last, right before it is used."""
-        self._expire(connection)
-        self._end_if_over(connection, queries.last_transition(connection, row))
-        return queries.last_transition(connection, row)
-
-    def _append(self, connection: sa.Connection, last: Any, state: str, *, note: str) -> None:
+    def _append(
+        self, connection: sa.Connection, last: Any, state: str, *, note: str, head: str = ""
+    ) -> None:
         """Append `state` to `last`, whose epoch and deadline stay."""
+        frees = last.state == RESERVED
         writes.transition(
             connection,
-            last.row,
-            last.sequence + 1,
+            last,
             state,
             epoch=last.epoch,
             deadline=queries.utc(last.deadline),
             at=self._now(),
+            costs=queries.costs_of(connection, last.row) if frees else None,
             note=note,
+            head=head,
         )
 
     def _require_current(self, connection: sa.Connection, grant: ReadGrant) -> Any:
@@ -326,24 +535,40 @@ class Ledger:
         return last
 
     def _hand_out(
-        self, connection: sa.Connection, last: Any, ttl: timedelta, *, note: str = ""
-    ) -> ReadGrant:
-        """Append STARTED under the next epoch, with a token that only the returned grant holds."""
-        now, epoch, token = self._now(), last.epoch + 1, secrets.token_hex(32)
+        self, connection: sa.Connection, last: Any, ttl: timedelta, token: str, *, note: str = ""
+    ) -> ReadGrant | Any:
+        """Append STARTED under the next epoch, with a token that only the returned grant holds.
+
+        A deadline that passed in this very moment ends the row instead; its transition is returned.
+        """
+        now, costs = self._now(), queries.costs_of(connection, last.row)
+        if queries.utc(last.deadline) <= now:
+            return self._after_its_deadline(connection, last.row)
         writes.transition(
             connection,
-            last.row,
-            last.sequence + 1,
+            last,
             STARTED,
-            epoch=epoch,
+            epoch=last.epoch + 1,
             deadline=now + ttl,
             at=now,
+            costs=costs,
             token=token,
             note=note,
         )
         kind = queries.kind_of(connection, last.row)
+        return ReadGrant(last.row, last.epoch + 1, kind, tuple(costs), token)
+
+    def _granted(self, connection: sa.Connection, last: Any, token: str) -> ReadGrant:
         names = queries.debited_blocks(connection, last.row)
-        return ReadGrant(row=last.row, epoch=epoch, kind=kind, blocks=names, token=token)
+        return ReadGrant(last.row, last.epoch, queries.kind_of(connection, last.row), names, token)
+
+
+def _identity(connection: sa.Connection) -> str | None:
+    return connection.execute(sa.select(schema.ledger.c.id)).scalar()
+
+
+def _ended(state: str) -> str:
+    return RELEASED if state == RESERVED else SPENT
 
 
 def _terms(block: Block) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Reads of the ledger: states and balances are derived from history, never stored.
+"""Reads of the ledger: states follow from transitions, balances from the newest running totals.
 
 Every function takes the connection of the transaction it is part of.
 """
@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
 from storage.errors import LedgerError
-from storage.ledger import schema
-from storage.ledger.records import CHARGED, RESERVED, Balance, Block, Entry
+from storage.ledger import policies as decisions
+from storage.ledger import schema, totals
+from storage.ledger.records import RAISE_CAP, RESERVED, STARTED, Balance, Block, Entry
+
+SWEPT_AGAIN = timedelta(hours=1)
 
 
 def utc(value: datetime) -> datetime:
@@ -39,23 +42,33 @@ def last_transition(connection: sa.Connection, row: int) -> Any:
     return found
 
 
-def open_rows(connection: sa.Connection) -> list[Any]:
-    """The newest transition of every row that a deadline can still end."""
-    newest = (
-        sa.select(
-            schema.transitions.c.row, sa.func.max(schema.transitions.c.sequence).label("sequence")
+def overdue(connection: sa.Connection, now: datetime) -> list[Any]:
+    """The newest transitions, RESERVED or STARTED, whose deadline has passed.
+
+    Only deadlines since the last sweep are looked at, so that the search does not grow with history;
+    an hour before it is searched again, for clocks that differ. Whoever uses a row looks at its own
+    deadline.
+    """
+    table, later = schema.transitions, schema.transitions.alias()
+    query = (
+        sa.select(table)
+        .where(table.c.deadline <= now)
+        .where(table.c.state.in_((RESERVED, STARTED)))
+        .where(
+            ~sa.exists().where((later.c.row == table.c.row) & (later.c.sequence > table.c.sequence))
         )
-        .group_by(schema.transitions.c.row)
-        .subquery()
+        .order_by(table.c.row)
     )
-    query = sa.select(schema.transitions).join(
-        newest,
-        (schema.transitions.c.row == newest.c.row)
-        & (schema.transitions.c.sequence == newest.c.sequence),
-    )
-    return list(
-        connection.execute(query.where(schema.transitions.c.state.in_(("RESERVED", "STARTED"))))
-    )
+    swept = connection.execute(sa.select(sa.func.max(schema.sweeps.c.until))).scalar()
+    if swept is not None:
+        query = query.where(table.c.deadline > utc(swept) - SWEPT_AGAIN)
+    return list(connection.execute(query))
+
+
+def last_sweep(connection: sa.Connection) -> datetime | None:
+    """Until when deadlines have been decided."""
+    swept = connection.execute(sa.select(sa.func.max(schema.sweeps.c.until))).scalar()
+    return utc(swept) if swept is not None else None
 
 
 def blocks_by_name(connection: sa.Connection, names: Sequence[str]) -> dict[str, Block]:
@@ -100,69 +113,85 @@ def steps_of(connection: sa.Connection, row: int) -> tuple[int, int]:
     return counted or 0, paid
 
 
-def has_reserved(connection: sa.Connection, flow_run_id: str, run_count: int) -> bool:
-    """Whether an attempt has reserved anything before."""
-    found = connection.execute(
-        sa.select(schema.reservations.c.row)
-        .where(schema.reservations.c.flow_run_id == flow_run_id)
-        .where(schema.reservations.c.run_count == run_count)
-        .limit(1)
-    ).first()
-    return found is not None
-
-
-def balance(connection: sa.Connection, block: Block) -> Balance:
-    """Units spent and reserved on a block."""
-    spent: list[tuple[int, ...]] = []
-    reserved: list[tuple[int, ...]] = []
-    for debit in connection.execute(
-        sa.select(schema.debits).where(schema.debits.c.block == block.name)
-    ).all():
-        state = last_transition(connection, debit.row).state
-        if state in CHARGED:
-            spent.append(tuple(debit.costs))
-        elif state == RESERVED:
-            reserved.append(tuple(debit.costs))
-    size = len(block.orders)
-    return Balance(block=block, spent=add(spent, size), reserved=add(reserved, size))
-
-
-def entries(connection: sa.Connection, dataset: str | None) -> list[Entry]:
-    """Every reservation that debits a block of `dataset` (or any), oldest first."""
-    wanted = {b.name for b in blocks_of(connection, dataset)}
+def balances(connection: sa.Connection, blocks: Sequence[Block]) -> list[Balance]:
+    """Where each block stands, with its caps as they are now."""
+    names = [b.name for b in blocks]
+    positions, policies = totals.newest(connection, names), decisions.of_blocks(connection, names)
     found = []
-    for r in connection.execute(
-        sa.select(schema.reservations).order_by(schema.reservations.c.row)
-    ).all():
-        names = debited_blocks(connection, r.row)
-        if not wanted.intersection(names):
-            continue
-        last = last_transition(connection, r.row)
-        counted, _paid = steps_of(connection, r.row)
+    for block in blocks:
+        zero = (0,) * len(block.caps)
+        position = positions.get(block.name, totals.Position(zero, zero))
+        decided = policies.get(block.name, [])
         found.append(
-            Entry(
-                row=r.row,
-                purpose=r.purpose,
-                kind=r.kind,
-                state=last.state,
-                epoch=last.epoch,
-                blocks=names,
-                epsilon=r.epsilon,
-                delta=r.delta,
-                steps=r.steps,
-                steps_counted=counted,
-                mechanism=r.mechanism,
-                created_at=utc(r.created_at),
-                changed_at=utc(last.at),
-                flow_run_id=r.flow_run_id,
+            Balance(
+                block=decisions.applied(block, decided),
+                spent=position.spent or zero,
+                reserved=position.reserved or zero,
+                opened_cap=block.epsilon_cap,
+                retired=decisions.is_retired(decided),
+                raised=tuple(p for p in decided if p.action == RAISE_CAP),
             )
         )
     return found
 
 
-def add(vectors: Sequence[tuple[int, ...]], size: int) -> tuple[int, ...]:
-    """Component-wise sum of whole units."""
-    return tuple(sum(v[i] for v in vectors) for i in range(size))
+def costs_of(connection: sa.Connection, row: int) -> dict[str, tuple[int, ...]]:
+    """Block → units that a reservation debits."""
+    found = connection.execute(
+        sa.select(schema.debits).where(schema.debits.c.row == row).order_by(schema.debits.c.block)
+    )
+    return {r.block: tuple(r.costs) for r in found}
+
+
+def rows_of(connection: sa.Connection, flow_run_id: str, run_count: int) -> list[Any]:
+    """An attempt's reservations, oldest first."""
+    return list(
+        connection.execute(
+            sa.select(schema.reservations)
+            .where(schema.reservations.c.flow_run_id == flow_run_id)
+            .where(schema.reservations.c.run_count == run_count)
+            .order_by(schema.reservations.c.row)
+        )
+    )
+
+
+def entries(connection: sa.Connection, dataset: str | None) -> list[Entry]:
+    """Every reservation that debits a block of `dataset` (or any), oldest first."""
+    wanted = {b.name for b in blocks_of(connection, dataset)}
+    names: dict[int, list[str]] = {}
+    for row, block in connection.execute(
+        sa.select(schema.debits.c.row, schema.debits.c.block).order_by(schema.debits.c.block)
+    ):
+        names.setdefault(row, []).append(block)
+    last = {
+        t.row: t for t in connection.execute(
+            sa.select(schema.transitions).order_by(schema.transitions.c.sequence)
+        )
+    }  # fmt: skip
+    highest = sa.select(schema.counters.c.row, sa.func.max(schema.counters.c.steps))
+    counted = dict(connection.execute(highest.group_by(schema.counters.c.row)).tuples().all())
+    return [
+        Entry(
+            row=r.row,
+            purpose=r.purpose,
+            kind=r.kind,
+            state=last[r.row].state,
+            epoch=last[r.row].epoch,
+            blocks=tuple(names[r.row]),
+            epsilon=r.epsilon,
+            delta=r.delta,
+            steps=r.steps,
+            steps_counted=counted.get(r.row, 0),
+            mechanism=r.mechanism,
+            created_at=utc(r.created_at),
+            changed_at=utc(last[r.row].at),
+            flow_run_id=r.flow_run_id,
+        )
+        for r in connection.execute(
+            sa.select(schema.reservations).order_by(schema.reservations.c.row)
+        )
+        if wanted.intersection(names[r.row])
+    ]
 
 
 def to_block(row: Any) -> Block:

@@ -1,8 +1,11 @@
-"""The ledger's tables. Rows are only ever inserted; balances and states are derived from them.
+"""The ledger's tables. Rows are only ever inserted; nothing is updated or deleted.
 
-Money-like quantities are whole units (JSON lists of integers, one per order of the block's filter), so
-that no sum can drift. The migrations in `storage/ledger/migrations` make these tables; a test compares
-both.
+Money-like quantities are whole units (JSON lists of integers, one for each component of the block's
+filter), so that no sum can drift. `journal` tells everything again as one hash chain, in the order in
+which it happened; `positions` holds a block's running totals after each link that moved them, so that
+admission reads one row, however long the history is. Both follow from the other tables, and
+`Ledger.verify` shows that they do. The migrations in `storage/ledger/migrations` make these tables; a
+test compares both.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from sqlalchemy import (
     DateTime,
     Float,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     String,
@@ -84,6 +88,8 @@ transitions = Table(
     Column("deadline", DateTime(timezone=True), nullable=False),
     Column("note", Text, nullable=False),
     Column("at", DateTime(timezone=True), nullable=False),
+    Column("head", String(64), nullable=False, server_default=""),
+    Index("ix_transitions_deadline", "deadline"),
 )
 
 counters = Table(
@@ -95,4 +101,49 @@ counters = Table(
     Column("at", DateTime(timezone=True), nullable=False),
 )
 
-APPEND_ONLY = ("ledger", "blocks", "reservations", "debits", "transitions", "counters")
+journal = Table(
+    "journal",
+    metadata,
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String(20), nullable=False),
+    Column("day", String(10), nullable=False),
+    Column("previous", String(64), nullable=False),
+    Column("body", Text, nullable=False),
+    Column("hash", String(64), nullable=False),
+)
+
+positions = Table(
+    "positions",
+    metadata,
+    Column("block", String(200), ForeignKey("blocks.name"), primary_key=True),
+    Column("sequence", Integer, ForeignKey("journal.sequence"), primary_key=True),
+    Column("spent", JSON, nullable=False),
+    Column("reserved", JSON, nullable=False),
+)
+
+policies = Table(
+    "policies",
+    metadata,
+    Column(
+        "sequence", Integer, ForeignKey("journal.sequence"), primary_key=True, autoincrement=False
+    ),
+    Column("block", String(200), ForeignKey("blocks.name"), nullable=False, index=True),
+    Column("action", String(20), nullable=False),
+    Column("epsilon_cap", Float, nullable=False),
+    Column("caps", JSON, nullable=False),
+    Column("statement", JSON, nullable=False),
+    Column("public_key", String(64), nullable=False),
+    Column("signature", String(100), nullable=False),
+    Column("note", Text, nullable=False),
+)
+
+sweeps = Table(
+    "sweeps",
+    metadata,
+    Column("until", DateTime(timezone=True), primary_key=True),
+)
+
+APPEND_ONLY = (
+    "ledger", "blocks", "reservations", "debits", "transitions", "counters",
+    "journal", "positions", "policies", "sweeps",
+)  # fmt: skip

@@ -47,7 +47,7 @@ def profile(home):
         "corpus": {"name": "films", "raw": str(home / "raw")},
         "cleaning": {"steps": ["html", "repair", "length", "pii"], "workers": 0},
         "encoder": {"max_tokens": 32},
-        # At q = 0.25 hardly a canary stays unsampled, so the audit's control cannot miss.
+        # At q = 0.25 hardly a canary stays unsampled: the positive control cannot miss by chance.
         "training": {"epsilon": 0.5, "steps": 20, "sample_rate": 0.25},
         "evaluation": {"private_only": True},
         "audit": {"canaries": 200, "guesses": 40, "repeats": 30},

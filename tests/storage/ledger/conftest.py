@@ -1,21 +1,18 @@
 """A ledger on each kind of database, a clock that is set by hand, and small charges.
 
-SQLite always; PostgreSQL as well where DPMIX_TEST_POSTGRESQL holds the URL of a server on which this
-user may create databases.
+SQLite always; PostgreSQL as well where it is installed (`tests/postgresql.py`). A test marked
+``only_on("postgresql")`` runs on that kind alone.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import sqlalchemy as sa
 
 from storage.ledger import Block, Charge, Ledger
 
-SERVER = os.environ.get("DPMIX_TEST_POSTGRESQL", "")
 CAPS = (100, 60)
 
 
@@ -37,26 +34,12 @@ def clock():
     return Clock()
 
 
-@pytest.fixture(params=["sqlite", *(["postgresql"] if SERVER else [])])
-def new_url(request, tmp_path):
-    """Makes the URL of an empty database."""
-    if request.param == "sqlite":
-        yield lambda: f"sqlite:///{tmp_path / secrets.token_hex(4)}.db"
-        return
-    server = sa.create_engine(SERVER, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
-    made = []
-
-    def make():
-        made.append(f"ledger_{secrets.token_hex(8)}")
-        with server.connect() as connection:
-            connection.exec_driver_sql(f"CREATE DATABASE {made[-1]}")
-        url = sa.engine.make_url(SERVER).set(database=made[-1])
-        return url.render_as_string(hide_password=False)
-
-    yield make
-    with server.connect() as connection:
-        for name in made:
-            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+@pytest.fixture
+def new_url(database_kind, tmp_path, request):
+    """Makes the URL of an empty database of each kind in turn."""
+    if database_kind == "postgresql":
+        return request.getfixturevalue("new_postgresql_url")
+    return lambda: f"sqlite:///{tmp_path / secrets.token_hex(4)}.db"
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from storage.ledger import Ledger, schema
 def filled(ledger, reserve):
     """One row in every table."""
     ledger.count(ledger.start(reserve()), 1)
+    ledger.retire("reviews/2030")
 
 
 @pytest.fixture

@@ -1,0 +1,76 @@
+"""Running totals of blocks: what is spent and reserved on each, after every link that moved it.
+
+A total is a row of `positions`; the newest one of a block is its balance. It is written in the same
+transaction as the transition that moves it, from the one before. `Ledger.verify` adds everything up
+again from the journal and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from storage.ledger import schema
+
+Units = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Position:
+    """Units spent for good and units reserved, by component; () stands for all zero."""
+
+    spent: Units = ()
+    reserved: Units = ()
+
+    def moved(self, before: str | None, after: str, costs: Sequence[int]) -> Position:
+        """The position once a row with these costs goes from one state to another."""
+        step = (before, after)
+        if step == (None, "RESERVED"):
+            return Position(self.spent, _plus(self.reserved, costs))
+        if step == ("RESERVED", "STARTED"):
+            return Position(_plus(self.spent, costs), _minus(self.reserved, costs))
+        if step == ("RESERVED", "RELEASED"):
+            return Position(self.spent, _minus(self.reserved, costs))
+        if step == (None, "SPENT"):
+            return Position(_plus(self.spent, costs), self.reserved)
+        return self  # from STARTED on the full charge stays
+
+
+def newest(connection: sa.Connection, blocks: Sequence[str]) -> dict[str, Position]:
+    """Each block's position; blocks that never moved are left out."""
+    table, later = schema.positions, schema.positions.alias()
+    last = sa.select(sa.func.max(later.c.sequence)).where(later.c.block == table.c.block)
+    rows = connection.execute(
+        sa.select(table)
+        .where(table.c.block.in_(blocks))
+        .where(table.c.sequence == last.scalar_subquery())
+    )
+    return {r.block: Position(tuple(r.spent), tuple(r.reserved)) for r in rows}
+
+
+def write(connection: sa.Connection, moved: Sequence[tuple[int, Mapping[str, Position]]]) -> None:
+    """Write positions: (journal sequence, block → position after it)."""
+    rows: list[dict[str, Any]] = [
+        {
+            "block": name,
+            "sequence": sequence,
+            "spent": list(position.spent),
+            "reserved": list(position.reserved),
+        }
+        for sequence, positions in moved
+        for name, position in sorted(positions.items())
+    ]
+    if rows:
+        connection.execute(schema.positions.insert(), rows)
+
+
+def _plus(total: Units, costs: Sequence[int]) -> Units:
+    whole = total or (0,) * len(costs)
+    return tuple(t + c for t, c in zip(whole, costs, strict=True))
+
+
+def _minus(total: Units, costs: Sequence[int]) -> Units:
+    return tuple(t - c for t, c in zip(total, costs, strict=True))
