@@ -80,6 +80,7 @@ class Dataset:
     holdout_epsilon_cap: float
     delta: float
     ledger_id: str
+    filter: str = "agdp"
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

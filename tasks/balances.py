@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from privacy.accounting import RenyiFilter
+from privacy.accounting import Filter, make_filter
 from storage.ledger import Balance, Block
 
 THRESHOLDS = (50, 80, 95)
 """Shares of a block's cap, in percent, at which someone is told."""
 
-FILTERS = {"renyi": "Rényi filter", "agdp": "adaptive GDP filter"}
+FILTERS = {"renyi": "Rényi filter", "agdp": "adaptive Gaussian-DP filter"}
 
 
-def gate_of(block: Block) -> RenyiFilter:
+def gate_of(block: Block) -> Filter:
     """The arithmetic of a block's filter."""
-    return RenyiFilter(block.epsilon_cap, block.delta, block.orders)
+    return make_filter(
+        block.filter, epsilon=block.epsilon_cap, delta=block.delta, orders=block.orders
+    )
 
 
 def used_of(balance: Balance) -> tuple[int, ...]:

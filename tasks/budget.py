@@ -1,7 +1,7 @@
 """Where plan and ledger meet: blocks are opened, runs quoted and reserved, refusals explained.
 
 `privacy.accounting` prices, `storage.ledger` keeps; neither knows the other. Every ε printed here says
-which one it is: the PLD ε of one run, or the Rényi filter's ε of what a block has used.
+which one it is: the PLD ε of one run, or the ε of a block's own filter of what it has used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import MissingContextError
 
 from privacy import accounting
-from privacy.accounting import RenyiFilter
 from privacy.plan import RELATION, Plan, check_declared
 from storage.errors import BlockRetired, BudgetRefused
 from storage.evidence import CLOSED
@@ -27,6 +26,9 @@ from tasks import alarms
 from tasks.balances import FILTERS, gate_of, position
 from tasks.installation import Installation
 from tasks.planning import EVALUATION, MEMBERS, MIXED, PRIVATE_ONLY, PURPOSES
+
+_MOST_NOISE = 1e5
+_CLOSE_ENOUGH = 1.001
 
 
 def open_blocks(
@@ -61,7 +63,10 @@ def open_blocks(
     if holdout_records:
         terms.append((True, holdout_records, holdout_epsilon_cap))
     for holdout, units, cap in terms:
-        gate = RenyiFilter(cap, delta)
+        # Noised counts are discrete Gaussians, which have a Rényi bound and no loss distribution here.
+        gate = accounting.make_filter(
+            "renyi" if holdout else dataset.filter, epsilon=cap, delta=delta
+        )
         ledger.open_block(
             Block(
                 name=dataset.block(period, holdout=holdout),
@@ -70,7 +75,7 @@ def open_blocks(
                 unit=dataset.unit,
                 claim=dataset.claim(period),
                 relation=RELATION,
-                filter="renyi",
+                filter=gate.name,
                 orders=gate.orders,
                 epsilon_cap=float(cap),
                 delta=float(delta),
@@ -112,7 +117,7 @@ def charges_of(run: RunFolder, ledger: Ledger) -> list[Charge]:
                 epsilon=0.0,
                 delta=0.0,
                 steps=0,
-                costs={n: (0,) * len(blocks[n].orders) for n in names},
+                costs={n: (0,) * len(blocks[n].caps) for n in names},
             )
         )
     return charges
@@ -268,28 +273,32 @@ def largest_fitting(block: Block, used: Sequence[int], run: RunFolder) -> float:
     gate, planned = gate_of(block), run.read("plan")
     plans = [Plan.from_json(p) for p in planned["plans"].values()]
     delta = plans[0].delta
+    holdout = block.role == "holdout"
+    releases = 1 if holdout else len(plans)
+    price = accounting.rdp_epsilon if holdout else accounting.pld_epsilon
 
     def event(noise_multiplier: float) -> Any:
-        if block.role == "holdout":
-            return accounting.gaussian_event(noise_multiplier=noise_multiplier)
+        if holdout:
+            return accounting.discrete_gaussian_event(noise_multiplier=noise_multiplier)
         return accounting.dpsgd_event(
             noise_multiplier=noise_multiplier,
             sample_rate=plans[0].sample_rate,
             steps=plans[0].steps,
         )
 
-    releases = 1 if block.role == "holdout" else len(plans)
-    price = accounting.rdp_epsilon if block.role == "holdout" else accounting.pld_epsilon
-
     def admitted(noise_multiplier: float) -> bool:
         cost = gate.costs(event(noise_multiplier))
         return gate.admits(used, [c * releases for c in cost])
 
-    low, high = 0.05, 1e5
-    if not admitted(high):
-        return 0.0
-    for _ in range(60):
-        middle = (low * high) ** 0.5
+    # What was asked for does not fit, so the answer lies above its noise.
+    low = planned["evaluation"]["noise_multiplier"] if holdout else plans[0].noise_multiplier
+    high = 2 * low
+    while not admitted(high):
+        low, high = high, 4 * high
+        if high > _MOST_NOISE:
+            return 0.0
+    while high / low > _CLOSE_ENOUGH:
+        middle = math.sqrt(low * high)
         low, high = (low, middle) if admitted(middle) else (middle, high)
     return math.floor(price(event(high), delta=delta) * 999) / 1000
 

@@ -192,12 +192,12 @@ def evaluation_release(
     sensitivity = confusion_sensitivity(arms=arms, records_per_unit=dataset.records_per_unit)
     delta = min(b.delta for b in blocks)
     multiplier = accounting.calibrate_noise(
-        lambda s: accounting.gaussian_event(noise_multiplier=s),
+        lambda s: accounting.discrete_gaussian_event(noise_multiplier=s),
         epsilon=section.epsilon,
         delta=delta,
         price=accounting.rdp_epsilon,
     )
-    event = accounting.gaussian_event(noise_multiplier=multiplier)
+    event = accounting.discrete_gaussian_event(noise_multiplier=multiplier)
     return {
         "arms": arms,
         "sensitivity": sensitivity,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -92,18 +93,59 @@ def history(dataset: DatasetName = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def quote(profile: Profile, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """What `retrain` with this profile would cost, before it costs anything."""
+def quote(
+    profile: Annotated[Path | None, typer.Option("--profile", "-p", help="Profile (YAML).")] = None,
+    overrides: Overrides = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show every way of composing side by side.")
+    ] = False,
+    sample_rate: Annotated[float | None, typer.Option(help="q, without a profile.")] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="σ, without a profile.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Tight ε to calibrate σ for.")] = None,
+    steps: Annotated[int | None, typer.Option(help="T, without a profile.")] = None,
+    delta: Annotated[float, typer.Option(help="δ, without a profile.")] = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """What `retrain` with this profile, or DP-SGD with these numbers, would cost, before it does."""
+    from flows.commands import quotes
+
+    if profile is None:
+        found = quotes.bare(
+            sample_rate=sample_rate,
+            steps=steps,
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            epsilon=epsilon,
+        )
+        if as_json:
+            typer.echo(json.dumps(found))
+            return
+        if "noise_multiplier" in found:
+            typer.echo(f"noise multiplier σ = {found['noise_multiplier']:g}")
+        _show_compositions(quotes.lines(found), delta)
+        return
     from flows.commands import ledger
     from flows.parameters import parameters_of, read_profile
 
-    rows = ledger.quote(parameters_of(read_profile(profile, overrides or []), "retrain"))
+    parameters = parameters_of(read_profile(profile, overrides or []), "retrain")
+    rows = ledger.quote(parameters)
     columns = {
         "block": "block", "releases": "releases", "epsilon_of_one": "ε of one",
         "filter_cost": "costs the block", "filter_before": "block before",
         "filter_after": "block after", "cap": "cap ε", "fits": "fits",
     }  # fmt: skip
+    if as_json and explain:
+        typer.echo(json.dumps({"blocks": rows, "compositions": ledger.explain(parameters)}))
+        return
     show(rows, columns, _QUOTE_NOTE, as_json=as_json)
+    if explain:
+        typer.echo("")
+        _show_compositions(quotes.lines(ledger.explain(parameters)), parameters["training"].delta)
+
+
+def _show_compositions(rows: list[dict[str, object]], delta: float) -> None:
+    columns = {"composition": "composition", "epsilon": "ε of one run", "meaning": "what it is"}
+    show(rows, columns, f"at δ={delta:g}; only a block's filter gates", as_json=False)
 
 
 @app.command()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from privacy import accounting
 from privacy.plan import Plan
-from storage.ledger import Balance
+from storage.ledger import Balance, Block
 from storage.ledger.export import write_export
+from storage.private import Dataset
 from tasks.balances import gate_of, passed, position, used_of
 from tasks.budget import open_blocks
 from tasks.forecasting import outlook, runs_dry
@@ -56,15 +58,8 @@ def _asked(parameters: dict[str, Any]) -> list[tuple[Balance, Any, int, float]]:
     dataset = installation.store.dataset(parameters["dataset"].name)
     periods = parameters["dataset"].periods
     blocks = train_blocks(installation, dataset, periods)
-    training, section = parameters["training"], parameters["evaluation"]
-    plan = Plan.calibrated(
-        privacy_unit=dataset.unit,
-        declared_units=sum(b.declared_units for b in blocks),
-        records_per_unit=dataset.records_per_unit,
-        classes=dataset.classes,
-        feature_dimension=1,
-        **training.model_dump(exclude={"max_physical_batch", "device"}),
-    )
+    section = parameters["evaluation"]
+    plan = _plan(dataset, blocks, parameters)
     runs = 2 if section.private_only else 1
     asked = [(b.name, plan.event, runs, plan.pld_epsilon) for b in blocks]
     # The number of arms scales the noise with the sensitivity: the price does not depend on it.
@@ -75,6 +70,26 @@ def _asked(parameters: dict[str, Any]) -> list[tuple[Balance, Any, int, float]]:
     ]
     balances = {b.block.name: b for b in installation.ledger.balances(dataset.name)}
     return [(balances[name], *rest) for name, *rest in asked]
+
+
+def _plan(dataset: Dataset, blocks: Sequence[Block], parameters: dict[str, Any]) -> Plan:
+    return Plan.calibrated(
+        privacy_unit=dataset.unit,
+        declared_units=sum(b.declared_units for b in blocks),
+        records_per_unit=dataset.records_per_unit,
+        classes=dataset.classes,
+        feature_dimension=1,
+        **parameters["training"].model_dump(exclude={"max_physical_batch", "device"}),
+    )
+
+
+def explain(parameters: dict[str, Any]) -> dict[str, float | None]:
+    """ε of one training run of this profile under each way of composing."""
+    installation = Installation.open()
+    dataset = installation.store.dataset(parameters["dataset"].name)
+    blocks = train_blocks(installation, dataset, parameters["dataset"].periods)
+    plan = _plan(dataset, blocks, parameters)
+    return accounting.compare(plan.event, delta=plan.delta)
 
 
 def _effect(balance: Balance, event: Any, releases: int, epsilon: float) -> dict[str, Any]:

@@ -23,12 +23,12 @@ from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 from markupsafe import Markup
 
 from storage.files import write_whole
+from tasks.balances import FILTERS
 from tasks.reporting import figures
 
 PUBLISHABLE = re.compile(r"(public|declared|ledger|dp)(?![\w-])")
 # Numbers that are no figures: the version of this format, and provenance itself.
 NO_FIGURES = {"schema", "provenance", "versions"}
-FILTERS = {"renyi": "Rényi filter", "agdp": "Gaussian filter"}
 ARMS = {
     "mixed": "Mixed: private with DP, and public",
     "public_only": "Public data only",

@@ -17,7 +17,7 @@ from flows import cli, services
     ("arguments", "named"),
     [
         (["nonsense"], "No such command 'nonsense'"),
-        (["evidence", "verify"], "Missing argument 'file'"),
+        (["evidence", "verify"], "Missing argument 'files'"),
         (["ledger", "status", "--jsn"], "No such option: --jsn"),
         (["predict", "model", "no-such-file"], "no-such-file cannot be read"),
         (["run", "retrain", "-p", "no-such-profile.yaml"], "no-such-profile.yaml"),
