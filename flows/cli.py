@@ -246,6 +246,20 @@ def evidence_verify(
     raise typer.Exit(found.exit_code)
 
 
+@evidence_app.command("replay")
+def evidence_replay(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    auditor_key: Annotated[Path, typer.Option(help="The auditor's private key (PEM).")],
+) -> None:
+    """Repeat a run from its sealed seeds and compare the model; needs the data and the auditor's key."""
+    from flows.commands.evidence import replay_command
+    from flows.commands.run import quiet
+
+    quiet()
+    for line in replay_command(run, auditor_key=auditor_key):
+        typer.echo(line)
+
+
 @evidence_app.command("keygen")
 def evidence_keygen(
     folder: Annotated[Path, typer.Argument(help="Folder of the auditor's keys.")],

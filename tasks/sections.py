@@ -127,3 +127,8 @@ class AuditSection(Section):
     members: bool = Field(
         default=True, description="Attack real members too, into the restricted report."
     )
+    replay_key: str = Field(
+        default="",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="Auditor's public key, to which seeds are sealed for a replay; empty: none.",
+    )
