@@ -7,7 +7,7 @@ which one it is: the PLD ε of one run, or the Rényi filter's ε of what a bloc
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import dp_accounting
@@ -18,10 +18,13 @@ from prefect.exceptions import MissingContextError
 from privacy import accounting
 from privacy.accounting import RenyiFilter
 from privacy.plan import RELATION, Plan, check_declared
-from storage.errors import BudgetRefused
+from storage.errors import BlockRetired, BudgetRefused
+from storage.evidence import CLOSED
 from storage.ledger import Balance, Block, Charge, Ledger
 from storage.private import Dataset
 from storage.runs import RunFolder
+from tasks import alarms
+from tasks.balances import FILTERS, gate_of, position
 from tasks.installation import Installation
 from tasks.planning import EVALUATION, MEMBERS, MIXED, PRIVATE_ONLY, PURPOSES
 
@@ -75,29 +78,6 @@ def open_blocks(
                 declared_units=units,
             )
         )
-
-
-def gate_of(block: Block) -> RenyiFilter:
-    """The arithmetic of a block's filter."""
-    return RenyiFilter(block.epsilon_cap, block.delta, block.orders)
-
-
-def position(balance: Balance) -> dict[str, Any]:
-    """A block's cap, spent, reserved and remaining, as the filter's ε."""
-    block, gate = balance.block, gate_of(balance.block)
-    used = [s + r for s, r in zip(balance.spent, balance.reserved, strict=True)]
-    spent, total = gate.epsilon_of(balance.spent), gate.epsilon_of(used)
-    return {
-        "role": block.role,
-        "unit": block.unit,
-        "claim": block.claim,
-        "cap": block.epsilon_cap,
-        "spent": spent,
-        "reserved": round(max(0.0, total - spent), 6),
-        "remaining": round(max(0.0, block.epsilon_cap - total), 6),
-        "delta": block.delta,
-        "shows": f"ε of the Rényi filter at δ={block.delta:g}",
-    }
 
 
 def charges_of(run: RunFolder, ledger: Ledger) -> list[Charge]:
@@ -209,16 +189,24 @@ def reserve(run_path: str) -> None:
 
     Raises:
         BudgetRefused: With a message that says what is missing and what would fit.
+        BlockRetired: A block admits nothing more.
     """
     run, installation = RunFolder(run_path), Installation.open()
     planned = run.read("plan")
     flow_run_id, attempt = planned["key"]
     charges = charges_of(run, installation.ledger)
+    debited = {name for charge in charges for name in charge.costs}
+    before = _balances(installation.ledger, debited)
     try:
         rows = installation.ledger.reserve(charges, flow_run_id=flow_run_id, run_count=attempt)
     except BudgetRefused as refusal:
         refusal.args = (explain(refusal, installation.ledger, run),)
+        _tell_refused(installation, run, refusal)
         raise
+    except BlockRetired as refusal:
+        _tell_refused(installation, run, refusal)
+        raise
+    alarms.sound(before, _balances(installation.ledger, debited))
     booked = {c.purpose: row for c, row in zip(charges, rows, strict=True)}
     run.write("reservation", {"ledger": installation.ledger.id, "rows": booked})
     installation.evidence(run).append(
@@ -241,6 +229,16 @@ def reserve(run_path: str) -> None:
     )
 
 
+def _balances(ledger: Ledger, names: Collection[str]) -> list[Balance]:
+    return [b for b in ledger.balances() if b.block.name in names]
+
+
+def _tell_refused(installation: Installation, run: RunFolder, refusal: Exception) -> None:
+    evidence = installation.evidence(run)
+    evidence.append("refusal", {"at": "reservation", "reason": str(refusal)})
+    evidence.append(CLOSED, {"released": False})
+
+
 def explain(refusal: BudgetRefused, ledger: Ledger, run: RunFolder) -> str:
     """The refusal in figures: block, cap, spent, reserved, asked, short by, and what would fit."""
     block = next(b.block for b in ledger.balances() if b.block.name == refusal.block)
@@ -257,8 +255,8 @@ def explain(refusal: BudgetRefused, ledger: Ledger, run: RunFolder) -> str:
     return (
         f"refused: block {block.name} cannot pay. cap ε={block.epsilon_cap:.4g}, spent "
         f"{spent:.4g}, reserved {used - spent:.4g}, asked {gate.epsilon_of(refusal.asked):.4g}, "
-        f"short by {total - block.epsilon_cap:.4g} (each an ε of the block's Rényi filter at "
-        f"δ={block.delta:g}; they compose, they do not add up). No private row was read. {remedy}"
+        f"short by {total - block.epsilon_cap:.4g} (each an ε of the block's {FILTERS[block.filter]} "
+        f"at δ={block.delta:g}; they compose, they do not add up). No private row was read. {remedy}"
     )
 
 

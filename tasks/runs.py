@@ -7,32 +7,20 @@ from typing import Any
 from storage.runs import RunFolder
 from storage.settings import Settings
 from tasks.budget import release_unstarted
+from tasks.refusals import refusal_of
 from tasks.reporting.summary import report
 
 
 def close_refused(_flow: Any, flow_run: Any, _state: Any) -> None:
-    """Prefect hook: release what was never started; report why, where the audit said no.
+    """Prefect hook: release what was never started; report why it was refused, if it was.
 
     A started row is never touched: its charge stays, whatever happened.
     """
     release_unstarted(str(flow_run.id))
     for run in _folders(str(flow_run.id)):
-        refusal = refusal_of(run)
-        if refusal and not (run.path / "report.html").exists():
-            report.fn(str(run.path), refusal)
-
-
-def refusal_of(run: RunFolder) -> str:
-    """Why the audit stopped a run; empty if it did not."""
-    from tasks.auditing import ReleaseRefused, require_audit  # noqa: PLC0415 - loads torch
-
-    if not (run.has("audit") and run.has("reservation")) or run.has("release"):
-        return ""
-    try:
-        require_audit(run)
-    except ReleaseRefused as refused:
-        return str(refused)
-    return ""
+        _, reason = refusal_of(run)
+        if reason and not (run.path / "report.html").exists():
+            report.fn(str(run.path), reason)
 
 
 def _folders(flow_run_id: str) -> list[RunFolder]:

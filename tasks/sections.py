@@ -130,5 +130,6 @@ class AuditSection(Section):
     replay_key: str = Field(
         default="",
         pattern=r"^([0-9a-f]{64})?$",
-        description="Auditor's public key, to which seeds are sealed for a replay; empty: none.",
+        description="X25519 public key of an auditor (64 hex digits), to whom the noise is sealed for a "
+        "replay: the run is then not private against the holder of that key. Empty: no replay.",
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import date
+from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from privacy import accounting
 from privacy.plan import Plan
 from storage.ledger import Balance
-from tasks.budget import gate_of, position
+from storage.ledger.export import write_export
+from tasks.balances import gate_of, passed, position, used_of
+from tasks.budget import open_blocks
+from tasks.forecasting import outlook, runs_dry
 from tasks.installation import Installation
 from tasks.planning import evaluation_release, holdouts, train_blocks
 
@@ -45,6 +47,11 @@ def history(dataset: str | None) -> list[dict[str, Any]]:
 
 def quote(parameters: dict[str, Any]) -> list[dict[str, Any]]:
     """What `retrain` with these parameters would cost each block, hold-outs too, and what it leaves."""
+    return [_effect(*asked) for asked in _asked(parameters)]
+
+
+def _asked(parameters: dict[str, Any]) -> list[tuple[Balance, Any, int, float]]:
+    """(position, event, releases, ε of one) of every block that such a run would debit."""
     installation = Installation.open()
     dataset = installation.store.dataset(parameters["dataset"].name)
     periods = parameters["dataset"].periods
@@ -67,42 +74,120 @@ def quote(parameters: dict[str, Any]) -> list[dict[str, Any]]:
         (name, event, 1, evaluation["epsilon"]) for name in holdouts(installation, dataset, periods)
     ]
     balances = {b.block.name: b for b in installation.ledger.balances(dataset.name)}
-    return [_effect(balances[name], *rest) for name, *rest in asked]
+    return [(balances[name], *rest) for name, *rest in asked]
 
 
 def _effect(balance: Balance, event: Any, releases: int, epsilon: float) -> dict[str, Any]:
     gate = gate_of(balance.block)
-    used = [s + r for s, r in zip(balance.spent, balance.reserved, strict=True)]
+    used = used_of(balance)
     cost = [c * releases for c in gate.costs(event)]
     return {
         "block": balance.block.name,
         "releases": releases,
         "epsilon_of_one": epsilon,
+        "filter_cost": gate.epsilon_of(cost),
         "filter_before": gate.epsilon_of(used),
         "filter_after": gate.epsilon_of([u + c for u, c in zip(used, cost, strict=True)]),
         "cap": balance.block.epsilon_cap,
-        "fits": gate.admits(used, cost),
+        "fits": not balance.retired and gate.admits(used, cost),
     }
 
 
-def show(rows: list[dict[str, Any]], columns: dict[str, str], note: str) -> None:
-    """Print rows as a table, with a line that says which ε is meant."""
-    if not rows:
-        Console().print("nothing here yet: register a dataset with `dpmix dataset register`.")
-        return
-    table = Table(box=None, header_style="bold")
-    for title in columns.values():
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row[key]) for key in columns))
-    console = Console()
-    console.print(table)
-    console.print(note, style="dim")
+def alarm(rows: list[dict[str, Any]]) -> tuple[int, str]:
+    """Exit code and message of the fullest block that still admits something: 50, 80, 95, or 0."""
+    open_rows = [r for r in rows if not r["retired"]]
+    if not open_rows:
+        return 0, "no open block"
+    fullest = max(open_rows, key=_share)
+    code = passed(_share(fullest))
+    return code, f"fullest block: {fullest['block']}, {_share(fullest):.1%} of its cap"
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return ", ".join(value) if isinstance(value, list) else str(value)
+def _share(row: dict[str, Any]) -> float:
+    return (row["spent"] + row["reserved"]) / row["cap"]
+
+
+def open_period(
+    name: str,
+    *,
+    period: str,
+    records: int | None,
+    holdout_records: int | None,
+    epsilon_cap: float | None,
+    holdout_epsilon_cap: float | None,
+    delta: float | None,
+) -> list[str]:
+    """Open a period's blocks of a registered dataset, before its file is there.
+
+    Args:
+        name: The dataset.
+        period: '' for its only block.
+        records: Declared units; None for the dataset's own figure, as for the rest.
+        holdout_records: Declared units held out.
+        epsilon_cap: ε_total of the training block.
+        holdout_epsilon_cap: ε_total of the hold-out block.
+        delta: δ of both.
+
+    Returns:
+        The names of the period's blocks.
+
+    Raises:
+        PrivateDataError: The dataset is not registered.
+        PlanError: Too few declared units, δ ≥ 1/n, or a cap out of range.
+        LedgerError: A block is open with other terms.
+    """
+    installation = Installation.open()
+    dataset = installation.store.dataset(name)
+    given = {
+        "records": records,
+        "holdout_records": holdout_records,
+        "epsilon_cap": epsilon_cap,
+        "holdout_epsilon_cap": holdout_epsilon_cap,
+        "delta": delta,
+    }
+    terms = {k: getattr(dataset, k) if v is None else v for k, v in given.items()}
+    open_blocks(installation.ledger, dataset, period=period, **terms)
+    names = [dataset.block(period)]
+    return [*names, dataset.block(period, holdout=True)] if terms["holdout_records"] else names
+
+
+def forecast(parameters: dict[str, Any], every: str, start: date) -> list[dict[str, Any]]:
+    """Runs left of each block at this profile's cost, and when the schedule runs dry.
+
+    Raises:
+        ValueError: `every` is no interval.
+    """
+    runs_dry(start, every, 0)
+    found = []
+    for balance, event, releases, _ in _asked(parameters):
+        cost = [c * releases for c in gate_of(balance.block).costs(event)]
+        left = outlook(balance, cost)
+        dry = None if left.runs is None else runs_dry(start, every, left.runs).isoformat()
+        found.append(
+            {
+                "block": balance.block.name,
+                "runs_left": left.runs,
+                "binds": left.binds,
+                "dry_on": dry,
+            }
+        )
+    return found
+
+
+def advice(rows: list[dict[str, Any]]) -> str:
+    """What to do about a forecast, in one line."""
+    bounded = [r for r in rows if r["runs_left"] is not None]
+    first = min(bounded, key=lambda r: r["runs_left"], default=None)
+    if first is None:
+        return "this profile costs none of these blocks anything."
+    role = "evaluation.epsilon" if first["block"].endswith("/holdout") else "training.epsilon"
+    return (
+        f"{first['block']} ends first, on {first['dry_on']} ({first['runs_left']} runs). Before that, "
+        f"register a new period, whose block has budget of its own, or lower {role}."
+    )
+
+
+def export(file: Path) -> dict[str, Any]:
+    """Write the signed export; returns its closing line."""
+    installation = Installation.open()
+    return write_export(installation.ledger, file, installation.key)

@@ -53,7 +53,7 @@ class Database:
         self._shown = parsed.render_as_string()
         self._queue: Path | None = None
         if self._engine.dialect.name == "sqlite":
-            if parsed.database:
+            if parsed.database and parsed.database != ":memory:":
                 file = Path(parsed.database)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 self._queue = file.with_name(f"{file.name}.lock")

@@ -19,15 +19,16 @@ from storage.ledger import schema
 from storage.ledger.records import Head
 
 _BATCH = 1000
+_HEAD = (
+    sa.select(schema.journal.c.sequence, schema.journal.c.hash)
+    .order_by(schema.journal.c.sequence.desc())
+    .limit(1)
+)
 
 
 def head(connection: sa.Connection) -> Head:
     """The newest link; sequence −1 and the hash before all of them if there is none."""
-    found = connection.execute(
-        sa.select(schema.journal.c.sequence, schema.journal.c.hash)
-        .order_by(schema.journal.c.sequence.desc())
-        .limit(1)
-    ).first()
+    found = connection.execute(_HEAD).first()
     return Head(found.sequence, found.hash) if found else Head(-1, GENESIS)
 
 

@@ -18,6 +18,38 @@ from storage.ledger import schema, totals
 from storage.ledger.records import RAISE_CAP, RESERVED, STARTED, Balance, Block, Entry
 
 SWEPT_AGAIN = timedelta(hours=1)
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Built once: building a query takes longer than running it.
+_LAST = (
+    sa.select(schema.transitions)
+    .where(schema.transitions.c.row == sa.bindparam("wanted"))
+    .order_by(schema.transitions.c.sequence.desc())
+    .limit(1)
+)
+_LATER = schema.transitions.alias()
+_OVERDUE = (
+    sa.select(schema.transitions)
+    .where(schema.transitions.c.deadline <= sa.bindparam("now"))
+    .where(schema.transitions.c.deadline > sa.bindparam("after"))
+    .where(schema.transitions.c.state.in_((RESERVED, STARTED)))
+    .where(
+        ~sa.exists().where(
+            (_LATER.c.row == schema.transitions.c.row)
+            & (_LATER.c.sequence > schema.transitions.c.sequence)
+        )
+    )
+    .order_by(schema.transitions.c.row)
+)
+_SWEPT = sa.select(sa.func.max(schema.sweeps.c.until))
+_KIND = sa.select(schema.reservations.c.kind).where(
+    schema.reservations.c.row == sa.bindparam("wanted")
+)
+_DEBITED = (
+    sa.select(schema.debits.c.block)
+    .where(schema.debits.c.row == sa.bindparam("wanted"))
+    .order_by(schema.debits.c.block)
+)
 
 
 def utc(value: datetime) -> datetime:
@@ -31,12 +63,7 @@ def last_transition(connection: sa.Connection, row: int) -> Any:
     Raises:
         LedgerError: There is no such reservation.
     """
-    found = connection.execute(
-        sa.select(schema.transitions)
-        .where(schema.transitions.c.row == row)
-        .order_by(schema.transitions.c.sequence.desc())
-        .limit(1)
-    ).first()
+    found = connection.execute(_LAST, {"wanted": row}).first()
     if found is None:
         raise LedgerError(f"there is no reservation {row} in this ledger.")
     return found
@@ -49,25 +76,14 @@ def overdue(connection: sa.Connection, now: datetime) -> list[Any]:
     an hour before it is searched again, for clocks that differ. Whoever uses a row looks at its own
     deadline.
     """
-    table, later = schema.transitions, schema.transitions.alias()
-    query = (
-        sa.select(table)
-        .where(table.c.deadline <= now)
-        .where(table.c.state.in_((RESERVED, STARTED)))
-        .where(
-            ~sa.exists().where((later.c.row == table.c.row) & (later.c.sequence > table.c.sequence))
-        )
-        .order_by(table.c.row)
-    )
-    swept = connection.execute(sa.select(sa.func.max(schema.sweeps.c.until))).scalar()
-    if swept is not None:
-        query = query.where(table.c.deadline > utc(swept) - SWEPT_AGAIN)
-    return list(connection.execute(query))
+    swept = last_sweep(connection)
+    after = swept - SWEPT_AGAIN if swept is not None else _FIRST
+    return list(connection.execute(_OVERDUE, {"now": now, "after": after}))
 
 
 def last_sweep(connection: sa.Connection) -> datetime | None:
     """Until when deadlines have been decided."""
-    swept = connection.execute(sa.select(sa.func.max(schema.sweeps.c.until))).scalar()
+    swept = connection.execute(_SWEPT).scalar()
     return utc(swept) if swept is not None else None
 
 
@@ -87,19 +103,12 @@ def blocks_of(connection: sa.Connection, dataset: str | None) -> list[Block]:
 
 def kind_of(connection: sa.Connection, row: int) -> str:
     """Whether a reservation is ``charged`` or ``restricted``."""
-    wanted = sa.select(schema.reservations.c.kind).where(schema.reservations.c.row == row)
-    return str(connection.execute(wanted).scalar_one())
+    return str(connection.execute(_KIND, {"wanted": row}).scalar_one())
 
 
 def debited_blocks(connection: sa.Connection, row: int) -> tuple[str, ...]:
     """Names of the blocks that a reservation debits."""
-    return tuple(
-        connection.execute(
-            sa.select(schema.debits.c.block)
-            .where(schema.debits.c.row == row)
-            .order_by(schema.debits.c.block)
-        ).scalars()
-    )
+    return tuple(connection.execute(_DEBITED, {"wanted": row}).scalars())
 
 
 def steps_of(connection: sa.Connection, row: int) -> tuple[int, int]:

@@ -17,6 +17,15 @@ from storage.ledger import schema
 
 Units = tuple[int, ...]
 
+# One walk from the end of the index, so that it does not grow with history; built once, since building a
+# query takes longer than running it.
+_NEWEST = (
+    sa.select(schema.positions.c.spent, schema.positions.c.reserved)
+    .where(schema.positions.c.block == sa.bindparam("name"))
+    .order_by(schema.positions.c.sequence.desc())
+    .limit(1)
+)
+
 
 @dataclass(frozen=True)
 class Position:
@@ -41,14 +50,11 @@ class Position:
 
 def newest(connection: sa.Connection, blocks: Sequence[str]) -> dict[str, Position]:
     """Each block's position; blocks that never moved are left out."""
-    table, later = schema.positions, schema.positions.alias()
-    last = sa.select(sa.func.max(later.c.sequence)).where(later.c.block == table.c.block)
-    rows = connection.execute(
-        sa.select(table)
-        .where(table.c.block.in_(blocks))
-        .where(table.c.sequence == last.scalar_subquery())
-    )
-    return {r.block: Position(tuple(r.spent), tuple(r.reserved)) for r in rows}
+    found = {}
+    for name in blocks:
+        if row := connection.execute(_NEWEST, {"name": name}).first():
+            found[name] = Position(tuple(row.spent), tuple(row.reserved))
+    return found
 
 
 def write(connection: sa.Connection, moved: Sequence[tuple[int, Mapping[str, Position]]]) -> None:

@@ -51,9 +51,8 @@ def reservations(
     rows: list[int] = []
     for charge in charges:
         values = _reservation(charge, flow_run_id, run_count)
-        result = connection.execute(
-            schema.reservations.insert().values(created_at=now, expires_at=now + ttl, **values)
-        )
+        times = {"created_at": now, "expires_at": now + ttl}
+        result = connection.execute(schema.reservations.insert(), {**times, **values})
         rows.append(int(result.inserted_primary_key[0]))  # type: ignore[index]
     connection.execute(
         schema.debits.insert(),
@@ -130,18 +129,13 @@ def transition(
     """
     sequence = last.sequence + 1
     connection.execute(
-        schema.transitions.insert().values(
-            row=last.row,
-            sequence=sequence,
-            state=state,
-            epoch=epoch,
-            token_hash=hash_token(token),
-            deadline=deadline,
-            note=note,
-            at=at,
-            head=head,
-        )
-    )
+        schema.transitions.insert(),
+        {
+            "row": last.row, "sequence": sequence, "state": state, "epoch": epoch,
+            "token_hash": hash_token(token), "deadline": deadline, "note": note, "at": at,
+            "head": head,
+        },
+    )  # fmt: skip
     body = transition_body(last.row, sequence, state, epoch=epoch, note=note, head=head)
     (link,) = journal.append(connection, [("transition", body)], day=at.date())
     if costs:

@@ -19,10 +19,11 @@ from privacy.plan import RELATION, Plan
 from storage.corpus import Corpus
 from storage.evidence import public_key
 from storage.runs import RunFolder
-from tasks.budget import gate_of, position
+from tasks.balances import gate_of, position
 from tasks.installation import Installation
 from tasks.planning import MIXED
 from tasks.public import corpus_folder
+from tasks.refusals import advice, refusal_of
 from tasks.reporting.page import write_report
 
 _POINTS = 12
@@ -65,12 +66,13 @@ def summarise(run: RunFolder, installation: Installation, *, refusal: str = "") 
     """The summary of a run, as its folder, the ledger and the corpus have it."""
     planned = run.read("plan")
     plan = Plan.from_json(planned["plans"][MIXED])
-    booked = run.read("reservation")["rows"]
+    booked = run.read("reservation")["rows"] if run.has("reservation") else {}
     names = {*planned["blocks"], *planned["holdouts"]}
     balances = [
         b for b in installation.ledger.balances(planned["dataset"]) if b.block.name in names
     ]
-    gate = gate_of(next(b.block for b in balances if b.block.name in planned["blocks"]))
+    trained = next(b.block for b in balances if b.block.name in planned["blocks"])
+    gate = gate_of(trained)
     corpus = planned["sections"]["corpus"]
     evidence = installation.evidence(run)
     summary: dict[str, Any] = {
@@ -106,13 +108,12 @@ def summarise(run: RunFolder, installation: Installation, *, refusal: str = "") 
             "pld": plan.pld_epsilon,
             "rdp": accounting.rdp_epsilon(plan.event, delta=plan.delta),
             "filter_cost_epsilon": gate.epsilon_of(gate.costs(plan.event)),
-            "filter": "renyi",
+            "filter": trained.filter,
         },
         "ledger": {b.block.name: position(b) for b in balances},
         "charges": _charges(run, installation, booked),
         "trajectory": _trajectory(plan),
         "cleaning": Corpus.open(corpus_folder(corpus)).funnel(),
-        "audit": {**run.read("audit"), "member_audit": "in the restricted report"},
         "evidence": _evidence(run, installation, evidence.head),
         "seconds": _seconds(corpus, run),
         "versions": {name: version(name) for name in _VERSIONS},
@@ -138,6 +139,12 @@ def summarise(run: RunFolder, installation: Installation, *, refusal: str = "") 
             "seconds": "public",
         },
     }
+    if run.has("audit"):
+        summary["audit"] = {**run.read("audit"), "member_audit": "in the restricted report"}
+    if run.has("notice"):
+        summary["notice"] = run.read("notice")["text"]
+    if refusal:
+        summary["advice"] = advice(run, installation, refusal_of(run)[0])
     if run.has("release"):
         summary["model"] = run.read("release")["model"]
         summary["use"] = f"dpmix predict {summary['model']} FILE"
@@ -238,4 +245,4 @@ def _evidence(run: RunFolder, installation: Installation, head: str) -> dict[str
 def _seconds(corpus: str, run: RunFolder) -> dict[str, float]:
     path = corpus_folder(corpus) / "seconds.json"
     found = json.loads(path.read_text()) if path.is_file() else {}
-    return {**found, "audit": run.read("audit")["seconds"]}
+    return {**found, "audit": run.read("audit")["seconds"]} if run.has("audit") else found

@@ -163,8 +163,6 @@ def gate(terms: Mapping[str, Any]) -> Any:
 
 @lru_cache(maxsize=1024)
 def _gate(name: str, epsilon: float, delta: float, orders: tuple[int, ...] | None) -> Any:
-    if name == "renyi":
-        return accounting.RenyiFilter(epsilon, delta, orders or accounting.ORDERS)
     return accounting.make_filter(name, epsilon=epsilon, delta=delta, orders=orders)
 
 

@@ -129,6 +129,14 @@ def test_an_exhausted_block_is_refused_before_any_private_read(
         "would still fit",
     ):
         assert part in str(refusal.value)
+    newest = max((installed / "runs").glob("*/summary.json"), key=lambda p: p.stat().st_mtime)
+    summary = json.loads(newest.read_text())
+    assert (summary["released"], summary["refusal"]) == (False, str(refusal.value))
+    assert any("lower training.epsilon" in what for what in summary["advice"])
+    assert any(str(installed / "var/models/reviews") in what for what in summary["advice"])
+    last = [json.loads(x) for x in (newest.parent / "evidence.jsonl").read_text().splitlines()][-2:]
+    assert [e["kind"] for e in last] == ["refusal", "closed"]
+    assert last[0]["body"] == {"at": "reservation", "reason": str(refusal.value)}
 
 
 def test_an_exhausted_holdout_names_the_epsilon_that_would_fit(released, installed, profile):

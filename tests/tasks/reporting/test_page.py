@@ -319,3 +319,22 @@ class TestWriteReport:
         path = write_report(summary | {"dataset": "caf\udce9"}, tmp_path)
         assert path.exists()
         assert json.loads((tmp_path / "summary.json").read_text("utf-8"))["dataset"] == "caf\udce9"
+
+
+def test_advice_notice_and_raised_caps_stand_on_the_page(refused):
+    refused["advice"] = ["Ask for less."]
+    refused["notice"] = "not private against the holder of the auditor's key"
+    block = refused["ledger"]["imdb/2026-11"]
+    block |= {
+        "retired": True,
+        "opened_cap": 2.0,
+        "raised": [{"to": 3.0, "day": "2026-11-30", "reason": "board", "public_key": "ab" * 32}],
+    }
+    page = render(refused)
+    for said in (
+        "<li>Ask for less.</li>",
+        "Not private against the holder",
+        "has retired",
+        "was raised to ε = 3",
+    ):
+        assert said in page

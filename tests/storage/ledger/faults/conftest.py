@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,37 +17,44 @@ FOLDER = Path(__file__).parent
 sys.path.append(str(FOLDER))  # behind everything else, as tests/ is
 
 
-class Executioner:
-    """A `victim.py` that stays up."""
+class Helper:
+    """A script of this folder that stays up, obeys orders and answers each with one line of JSON."""
 
-    def __init__(self) -> None:
-        path = [str(FOLDER), *(p for p in sys.path if p)]
+    def __init__(self, script: str, *arguments: object) -> None:
+        path = os.pathsep.join([str(FOLDER), *(p for p in sys.path if p)])
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                f"import sys; sys.path[:] = {path!r}; import victim; victim.main()",
-            ],
+            [sys.executable, FOLDER / script, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path},
         )
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_error):
-        self._process.kill()
+        os.killpg(self._process.pid, signal.SIGKILL)  # its forks, too
         self._process.communicate()
 
-    def do(self, deed: str, folder: Path, **order) -> int:
-        """Have a child do a deed; returns its exit code, negative for a signal."""
-        order = {"do": deed, "folder": str(folder), **order}
+    def ask(self, order: dict):
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
-        assert answer, "the process that forks victims has ended"
-        status = json.loads(answer)["status"]
+        assert answer, "the helping process has ended"
+        return json.loads(answer)
+
+
+class Executioner(Helper):
+    """A `victim.py` that stays up."""
+
+    def __init__(self) -> None:
+        super().__init__("victim.py")
+
+    def do(self, deed: str, folder: Path, **order) -> int:
+        """Have a child do a deed; returns its exit code, negative for a signal."""
+        status = self.ask({"do": deed, "folder": str(folder), **order})["status"]
         return -(status & 127) or status >> 8
 
     def found(self, deed: str, folder: Path, **order):
@@ -70,7 +79,6 @@ class Stores:
         made = folder / "opened"
         made.mkdir()
         executioner.found("suffer", made, scenario="opening", url=self._opened)
-        self._key = made
 
     def _empty_url(self) -> str:
         if self._server:
@@ -102,3 +110,9 @@ class Stores:
 def stores(database_kind, request, executioner, tmp_path_factory):
     server = request.getfixturevalue("postgresql") if database_kind == "postgresql" else None
     return Stores(database_kind, tmp_path_factory.mktemp(database_kind), server, executioner)
+
+
+@pytest.fixture(scope="session")
+def helper():
+    """The class, for tests that start a script of this folder."""
+    return Helper

@@ -77,9 +77,10 @@ class Points:
 
         def watched(connection, generator):
             try:
-                waits_for = next(generator)
+                waits_for, sent = next(generator), False
                 while True:
-                    if waits_for == _READABLE:
+                    if waits_for == _READABLE and not sent:
+                        sent = True  # the answer may come in one part or in two
                         self.at("sent", connection)
                     waits_for = generator.send((yield waits_for))
             except StopIteration as end:

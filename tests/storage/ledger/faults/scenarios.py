@@ -7,12 +7,14 @@ found then must be one of two snapshots: the one before the call that was under 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from storage.chain import canonical
 from storage.errors import BudgetRefused, LedgerError
 from storage.evidence import Evidence, public_key, signing_key, verify
 from storage.ledger import Block, Charge, Ledger
@@ -53,6 +55,10 @@ def charge(*blocks: str, costs: tuple[int, ...] = (10, 10), **changes: object) -
     return Charge(**{**values, **changes})
 
 
+SECOND = block(BLOCKS[1], filter="agdp", orders=())
+HOLDOUT = block(BLOCKS[2], role="holdout")
+
+
 class Actor:
     """One process that runs a scenario.
 
@@ -66,7 +72,7 @@ class Actor:
         self.url, self.folder, self._at_step = url, folder, at_step
         self.time = DAWN
         self._log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._taken = 0
+        self._taken, self.head = 0, ""
 
     def run(self, name: str, after_each: Callable[[], None] = lambda: None) -> None:
         """Make every call of a scenario, and log each before it is made and after it returned."""
@@ -89,19 +95,19 @@ class Actor:
         self.ledger.open_block(block(BLOCKS[0]))
 
     def open_second_block(self) -> None:
-        self.ledger.open_block(block(BLOCKS[1]))
+        self.ledger.open_block(SECOND)
 
     def open_holdout(self) -> None:
-        self.ledger.open_block(block(BLOCKS[2], role="holdout"))
+        self.ledger.open_block(HOLDOUT)
 
     def open_evidence(self) -> None:
         self.evidence = Evidence(self.folder / "run.jsonl", signing_key(self.folder / "key.pem"))
 
     def write_plan(self) -> None:
-        self.evidence.append("plan", {"steps": STEPS})
+        self.evidence.append("plan", {"plans": {}, "blocks": list(BLOCKS)})
 
     def write_quote(self) -> None:
-        self.evidence.append("quote", {"epsilon": 1.0})
+        self.evidence.append("quote", {"rows": []})
 
     def reserve(self) -> None:
         self.rows = self.ledger.reserve(
@@ -111,13 +117,31 @@ class Actor:
         )
 
     def write_reservation(self) -> None:
-        self.evidence.append("reservation", {"rows": [{"row": row} for row in self.rows]})
+        rows = [
+            {
+                "row": row,
+                "purpose": "model",
+                "kind": "charged",
+                "epsilon": 1.0,
+                "delta": 1e-5,
+                "mechanism": {},
+                "costs": {},
+            }
+            for row in self.rows
+        ]
+        self.evidence.append("reservation", {"ledger": self.ledger.id, "rows": rows})
+
+    def write_audit(self) -> None:
+        self.evidence.append("audit", {"verdict": "pass"})
 
     def start(self) -> None:
         self.grant = self.ledger.start(self.rows[0])
 
+    def _holder(self) -> dict[str, int]:
+        return {"row": self.grant.row, "epoch": self.grant.epoch}
+
     def write_start(self) -> None:
-        self.evidence.append("start", {"row": self.grant.row, "epoch": self.grant.epoch})
+        self.evidence.append("start", {**self._holder(), "arm": "mixed"})
 
     def read(self) -> None:
         self.ledger.check_grant(self.grant, self.grant.blocks[0])
@@ -133,19 +157,23 @@ class Actor:
 
     def write_steps(self) -> None:
         last = self._taken
-        self.evidence.append("steps", {"row": self.grant.row, "last": last, "root": "0" * 64})
+        covered = {"first": last - STEPS // 3 + 1, "last": last, "root": "0" * 64}
+        self.evidence.append("steps", {**self._holder(), **covered})
 
     def resume(self) -> None:
         self.grant = self.ledger.resume(self.rows[0])
 
     def write_settlement(self) -> None:
-        self.head = self.evidence.append("settlement", {"row": self.grant.row})
+        self.head = self.evidence.append("settlement", self._holder())
 
     def commit(self) -> None:
-        self.ledger.commit(self.grant)
+        self.ledger.commit(self.grant, head=self.head)
 
     def start_metrics(self) -> None:
         self.grant = self.ledger.start(self.rows[1])
+
+    def write_release(self) -> None:
+        self.evidence.append("release", {"row": self.rows[0]})
 
     def write_end(self) -> None:
         self.evidence.append("closed", {})
@@ -180,6 +208,32 @@ class Actor:
         self.time += timedelta(hours=2)
         self.ledger.expire()
 
+    def raise_cap(self) -> None:
+        key = signing_key(self.folder / "key.pem")
+        statement = {
+            "ledger": self.ledger.id,
+            "block": BLOCKS[2],
+            "from": 2.0,
+            "to": 3.0,
+            "reason": "agreed",
+            "day": "2030-01-01",
+        }
+        signature = base64.b64encode(key.sign(canonical(statement).encode())).decode()
+        self.ledger.raise_cap(
+            BLOCKS[2],
+            epsilon_cap=3.0,
+            caps=(200, 160),
+            statement=statement,
+            public_key=public_key(key),
+            signature=signature,
+        )
+
+    def open_old_block(self) -> None:
+        self.ledger.open_block(block("reviews/old"))
+
+    def retire(self) -> None:
+        self.ledger.retire("reviews/old", note="exhausted")
+
     def reserve_audit(self) -> None:
         (row,) = self.ledger.reserve(
             [charge(BLOCKS[0], kind="restricted", costs=(0, 0), epsilon=0.0, delta=0.0)],
@@ -206,6 +260,7 @@ SCENARIOS: dict[str, list[Callable[[Actor], None]]] = {
         Actor.write_quote,
         Actor.reserve,
         Actor.write_reservation,
+        Actor.write_audit,
         Actor.start,
         Actor.write_start,
         Actor.read,
@@ -226,12 +281,14 @@ SCENARIOS: dict[str, list[Callable[[Actor], None]]] = {
         Actor.write_start,
         Actor.write_settlement,
         Actor.commit,
+        Actor.write_release,
         Actor.write_end,
     ],
     "refusal": [
         Actor.open_ledger,
         Actor.open_evidence,
         Actor.write_plan,
+        Actor.write_quote,
         Actor.be_refused,
         Actor.write_refusal,
         Actor.write_end,
@@ -243,6 +300,7 @@ SCENARIOS: dict[str, list[Callable[[Actor], None]]] = {
         Actor.release,
         Actor.expire,
     ],
+    "policies": [Actor.open_ledger, Actor.raise_cap, Actor.open_old_block, Actor.retire],
     "waiting": [Actor.open_ledger, Actor.reserve_briefly, Actor.expire],
     "audit": [
         Actor.open_ledger,
@@ -257,13 +315,19 @@ SCENARIOS: dict[str, list[Callable[[Actor], None]]] = {
 def snapshot(url: str, folder: Path) -> dict[str, object]:
     """All that the ledger and the evidence hold, read as the next process would read it."""
     ledger = Ledger(url, now=lambda: DAWN)
-    getattr(ledger, "verify", int)()
+    ledger.verify()
     rows = [
         [e.purpose, e.kind, e.state, e.epoch, e.steps_counted, list(e.blocks), e.flow_run_id]
         for e in ledger.history()
     ]
     balances = [[b.block.name, list(b.spent), list(b.reserved)] for b in ledger.balances()]
-    return {"balances": balances, "rows": rows, "evidence": entries(folder)}
+    policies = [[p.block, p.action, p.epsilon_cap] for p in ledger.policies()]
+    return {
+        "balances": balances,
+        "rows": rows,
+        "policies": policies,
+        "evidence": entries(folder),
+    }
 
 
 def entries(folder: Path) -> list[str]:
@@ -283,7 +347,7 @@ def recover(url: str, folder: Path) -> None:
         AssertionError: A counted step could be taken again.
     """
     ledger = Ledger(url, now=lambda: DAWN)
-    for b in (block(BLOCKS[0]), block(BLOCKS[1]), block(BLOCKS[2], role="holdout")):
+    for b in (block(BLOCKS[0]), SECOND, HOLDOUT):
         ledger.open_block(b)
     for entry in ledger.history():
         if entry.state != "STARTED":
@@ -299,5 +363,7 @@ def recover(url: str, folder: Path) -> None:
     (row,) = ledger.reserve([charge(*BLOCKS)], flow_run_id="next", run_count=1)
     ledger.commit(ledger.start(row))
     evidence = Evidence(folder / "run.jsonl", signing_key(folder / "key.pem"))
-    evidence.append("release", {"row": row})
-    getattr(ledger, "verify", int)()
+    if not entries(folder):
+        evidence.append("plan", {"plans": {}, "blocks": list(BLOCKS)})
+    evidence.append("closed", {})
+    ledger.verify()

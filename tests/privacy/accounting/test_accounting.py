@@ -161,12 +161,13 @@ class TestEvents:
         assert rebuilt == event
 
     def test_an_unknown_mechanism_is_refused_both_ways(self):
-        with pytest.raises(UnsupportedMechanism, match="LaplaceDpEvent has no price"):
-            event_to_json(dp_accounting.LaplaceDpEvent(1.0))
-        with pytest.raises(UnsupportedMechanism, match="'laplace' is unknown"):
-            event_from_json({"kind": "laplace"})
-        with pytest.raises(UnsupportedMechanism, match="LaplaceDpEvent"):
-            renyi_divergence(dp_accounting.LaplaceDpEvent(1.0), 2)
+        unknown = dp_accounting.ZCDpEvent(1.0)
+        with pytest.raises(UnsupportedMechanism, match="ZCDpEvent has no price"):
+            event_to_json(unknown)
+        with pytest.raises(UnsupportedMechanism, match="'zcdp' is unknown"):
+            event_from_json({"kind": "zcdp"})
+        with pytest.raises(UnsupportedMechanism, match="ZCDpEvent"):
+            renyi_divergence(unknown, 2)
 
     @pytest.mark.parametrize(
         "edited",

@@ -1,0 +1,5 @@
+"""`python -m flows.cli`: the same as `dpmix`."""
+
+from flows.cli import main
+
+main()
