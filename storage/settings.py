@@ -1,8 +1,8 @@
 """Where everything that outlasts a process is kept.
 
 One object, read from the environment (``DPMIX_HOME``, ``DPMIX_DATA``, ``DPMIX_RUNS``,
-``DPMIX_LEDGER_URL``); the defaults suit a laptop: folders beside the working directory and a SQLite
-ledger inside the home. Secrets (a PostgreSQL password) therefore never enter a profile.
+``DPMIX_SEALED``, ``DPMIX_LEDGER_URL``); the defaults suit a laptop: folders beside the working directory
+and a SQLite ledger inside the home. Secrets (a PostgreSQL password) therefore never enter a profile.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class Settings(BaseSettings):
         home: State of the installation: ledger, corpora, embeddings, private store, models.
         data: Carriers of the demo's data and of the encoder, filled by ``make setup``.
         runs: One folder a run: report, summary, evidence.
+        sealed: Seeds sealed to an auditor, apart from everything else; by default in ``home``.
         ledger_url: SQLAlchemy URL of the ledger; empty means SQLite in ``home``.
     """
 
@@ -27,11 +28,14 @@ class Settings(BaseSettings):
     home: Path = Path("var")
     data: Path = Path("data")
     runs: Path = Path("runs")
+    sealed: Path = Path()
     ledger_url: str = ""
 
     def model_post_init(self, _context: object, /) -> None:
         """Make the paths absolute: a worker may run in another folder than its client."""
-        for name in ("home", "data", "runs"):
+        if self.sealed == Path():
+            object.__setattr__(self, "sealed", Path(self.home) / "sealed")
+        for name in ("home", "data", "runs", "sealed"):
             object.__setattr__(self, name, Path(getattr(self, name)).expanduser().absolute())
 
     @property

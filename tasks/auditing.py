@@ -16,6 +16,7 @@ from privacy.classifier import fit_features
 from privacy.mixing import LEAST_LABELLED
 from privacy.plan import Plan
 from storage.runs import RunFolder
+from tasks.attempts import end_refused, told
 from tasks.installation import Installation
 from tasks.planning import MEMBERS, MIXED
 from tasks.private_data import load_records, trust_zone
@@ -97,8 +98,18 @@ def require_audit(run: RunFolder) -> None:
 
 @task(persist_result=False, cache_policy=NO_CACHE, task_run_name="audit-gate")
 def gate_on_audit(run_path: str) -> None:
-    """Stop here, before private data is read, unless the mechanism audit passed."""
-    require_audit(RunFolder(run_path))
+    """Stop here, before private data is read, unless the mechanism audit passed.
+
+    Raises:
+        ReleaseRefused: It did not; the evidence says so and is closed.
+    """
+    run = RunFolder(run_path)
+    try:
+        require_audit(run)
+    except ReleaseRefused as refused:
+        evidence = Installation.open().evidence(run)
+        end_refused(evidence, run, {"at": "audit", "reason": str(refused)})
+        raise
 
 
 @task(persist_result=False, cache_policy=NO_CACHE, retries=0, task_run_name="audit-members")
@@ -111,8 +122,10 @@ def audit_members(run_path: str) -> None:
         return
     classifier = load_arm(run, planned, MIXED)
     grant = installation.ledger.start(row, kind="restricted")
-    installation.evidence(run).append("start", {"row": row, "epoch": grant.epoch, "arm": "members"})
+    evidence = installation.evidence(run)
+    evidence.append("start", {"row": row, "epoch": grant.epoch, "arm": "members"})
     with (
+        told(evidence, grant, run),
         trust_zone(installation, planned["dataset"], run.run_id),
         stage("private: member audit, into the restricted report"),
     ):

@@ -26,6 +26,7 @@ from privacy.plan import Plan
 from privacy.release import accuracy, confusion_matrix, macro_f1, macro_f1_interval
 from privacy.training import make_units, train
 from storage.runs import RunFolder
+from tasks.attempts import make_source, start_entry, told
 from tasks.installation import Installation
 from tasks.planning import EVALUATION, MIXED, PRIVATE_ONLY, without_mixing
 from tasks.private_data import load_records, trust_zone
@@ -64,9 +65,12 @@ def _on_holdout(
     if len(arms) != settings["arms"]:
         raise RuntimeError(f"{len(arms)} arms to evaluate, {settings['arms']} were paid for.")
     row = run.read("reservation")["rows"][EVALUATION]
+    source = make_source(installation, run, planned, row)
     grant = installation.ledger.start(row)
-    installation.evidence(run).append("start", {"row": row, "epoch": grant.epoch, "arm": "holdout"})
+    evidence = installation.evidence(run)
+    evidence.append("start", start_entry(grant, "holdout", source, planned))
     with (
+        told(evidence, grant, run),
         trust_zone(installation, planned["dataset"], run.run_id),
         stage("private: evaluating on the hold-out"),
     ):
@@ -76,7 +80,7 @@ def _on_holdout(
         for arm in arms:
             classifier = load_arm(run, planned, arm)
             exact = _confusion(classifier, records.vectors, records.labels, len(plan.classes))
-            noised[arm] = noised_counts(exact, sigma=settings["sigma"])
+            noised[arm] = noised_counts(exact, sigma=settings["sigma"], randbelow=source.randbelow)
     declared = sum(
         b.declared_units
         for b in installation.ledger.blocks(planned["dataset"])
@@ -87,11 +91,11 @@ def _on_holdout(
         for arm, counts in noised.items()
     }
     released = {arm: f["confusion"] for arm, f in figures.items()}
-    settled = installation.evidence(run).append(
+    settled = evidence.append(
         "settlement",
         {"row": row, "epoch": grant.epoch, "sigma": settings["sigma"], "confusion": released},
     )
-    installation.ledger.commit(grant, note=f"evidence head {settled}")
+    installation.ledger.commit(grant, head=settled)
     return {
         "row": row,
         "declared": declared,

@@ -25,6 +25,7 @@ from storage.private import Dataset
 from storage.runs import RunFolder
 from tasks.cleaning import base
 from tasks.embedding import EncoderOptions, encoder_of
+from tasks.fingerprint import digests
 from tasks.installation import Installation
 from tasks.public import load_public
 from tasks.sections import (
@@ -117,7 +118,9 @@ def build_plan(
             },
         },
     )
-    installation.evidence(run).append("plan", {"plans": plans, "blocks": [b.name for b in blocks]})
+    told = {"plans": plans, "blocks": [b.name for b in blocks]}
+    made = digests(run.read("plan")["sections"])
+    installation.evidence(run).append("plan", {**told, "digests": made})
     return str(run.path)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -52,7 +55,14 @@ def release(run_path: str) -> None:
         state=run.read_weights(MIXED),
     )
     run.write("release", {"model": str(folder)})
-    installation.evidence(run).append("release", {"model": folder.name, "row": row})
+    installation.evidence(run).append(
+        "release", {"model": folder.name, "row": row, "weights": _digest(folder)}
+    )
+
+
+def _digest(folder: Path) -> str:
+    """Hex SHA-256 of the weights file, as `sha256sum` gives it."""
+    return hashlib.sha256((folder / "weights.safetensors").read_bytes()).hexdigest()
 
 
 @task(persist_result=False, cache_policy=NO_CACHE, task_run_name="close-evidence")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from privacy.plan import MixingPlan, Plan
 from privacy.training import Trained, make_units, train
 from storage.ledger import ReadGrant
 from storage.runs import RunFolder
+from tasks.attempts import make_source, one_thread, replay_key, start_entry, told
 from tasks.embedding import EncoderOptions
 from tasks.installation import Installation
 from tasks.planning import MIXED, PUBLIC_ONLY, PURPOSES
@@ -75,14 +77,26 @@ def train_arm(run_path: str, arm: str) -> None:
     classifier = starting_classifier(plan, public.data)
     evidence = installation.evidence(run)
     row = run.read("reservation")["rows"][PURPOSES[arm]]
-    source = NoiseSource()
+    source = make_source(installation, run, planned, row)
     grant = installation.ledger.start(row)
-    evidence.append(
-        "start",
-        {"row": row, "epoch": grant.epoch, "arm": arm, "noise_commitment": source.commitment},
-    )
-    with trust_zone(installation, planned["dataset"], run.run_id):
-        trained = _train(installation, grant, planned, plan, public, classifier, source)
+    evidence.append("start", start_entry(grant, arm, source, planned))
+    repeatable = bool(replay_key(planned))
+    with (
+        told(evidence, grant, run),
+        trust_zone(installation, planned["dataset"], run.run_id),
+        one_thread(wanted=repeatable),
+    ):
+        trained = train_on_private(
+            installation,
+            grant,
+            planned,
+            plan,
+            public,
+            classifier,
+            source=source,
+            device=_device(planned["sections"]["training"]["device"], repeatable=repeatable),
+            count_ahead=lambda steps: installation.ledger.count(grant, steps),
+        )
     settled = evidence.append(
         "settlement",
         {
@@ -98,7 +112,7 @@ def train_arm(run_path: str, arm: str) -> None:
         },
     )
     # Commit first: a fenced-out process must not leave weights behind.
-    installation.ledger.commit(grant, note=f"evidence head {settled}")
+    installation.ledger.commit(grant, head=settled)
     run.write_weights(arm, Classifier(classifier.features, trained.head).state_dict())
 
 
@@ -113,15 +127,19 @@ def train_public_only(run_path: str) -> None:
         run.write_weights(PUBLIC_ONLY, public_classifier(plan, public.data).state_dict())
 
 
-def _train(
+def train_on_private(
     installation: Installation,
     grant: ReadGrant,
     planned: dict[str, Any],
     plan: Plan,
     public: PublicSet,
     classifier: Classifier,
+    *,
     source: NoiseSource,
+    device: str,
+    count_ahead: Callable[[int], None] = lambda _steps: None,
 ) -> Trained:
+    """Read, mix and train one arm from `classifier`'s head on, for the holder of a grant."""
     with stage("private: reading and embedding (pace not shown)"):
         records = load_records(installation, grant, planned["blocks"], planned["sections"])
         units = make_units(
@@ -137,14 +155,15 @@ def _train(
             units,
             classifier.head,
             source=source,
-            count_ahead=lambda steps: installation.ledger.count(grant, steps),
+            count_ahead=count_ahead,
             on_step=lambda step: update(step, plan.steps),
             max_physical_batch=settings["max_physical_batch"],
-            device=_device(settings["device"]),
+            device=device,
         )
 
 
-def _device(wanted: str) -> str:
+def _device(wanted: str, *, repeatable: bool) -> str:
     if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        # A graphics card sums in an order of its own: a run that shall be repeated stays off it.
+        return "cuda" if torch.cuda.is_available() and not repeatable else "cpu"
     return wanted

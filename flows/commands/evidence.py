@@ -17,6 +17,14 @@ def verify_command(
     return verify_files(files, public_key, head=head, export=ledger)
 
 
+def replay_command(run: Path, *, auditor_key: Path) -> list[str]:
+    """Repeat a run from its sealed seeds; returns lines for the auditor."""
+    from storage.evidence.keys import auditor_key as read_key
+    from tasks.replaying import replay
+
+    return replay(run, read_key(auditor_key))
+
+
 def keygen_command(folder: Path) -> list[str]:
     """An auditor's key pair in `folder`; refuses to overwrite one."""
     private = folder / "auditor.pem"
