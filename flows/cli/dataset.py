@@ -40,6 +40,9 @@ def dataset_register(
         float | None, typer.Option(help="ε_total of a hold-out block. [6]")
     ] = None,
     delta: Annotated[float | None, typer.Option(help="δ, below 1/n. [1e-5]")] = None,
+    gate: Annotated[
+        str | None, typer.Option("--filter", help="agdp or renyi, fixed for life. [agdp]")
+    ] = None,
 ) -> None:
     """Register a private table, or next month's file of one: the same command."""
     from flows.commands.dataset import register
@@ -59,6 +62,7 @@ def dataset_register(
         epsilon_cap=epsilon_cap,
         holdout_epsilon_cap=holdout_epsilon_cap,
         delta=delta,
+        filter=gate,
     )
     typer.echo(f"registered {dataset.block(period)} (unit: {dataset.claim(period)})")
 

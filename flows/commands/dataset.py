@@ -21,6 +21,7 @@ _DEFAULTS: dict[str, Any] = {
     "epsilon_cap": 3.0,
     "holdout_epsilon_cap": 6.0,
     "delta": 1e-5,
+    "filter": "agdp",
 }
 
 

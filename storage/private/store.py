@@ -18,15 +18,10 @@ are used, chosen by a keyed hash of the record.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
-import math
-import re
 import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,105 +29,13 @@ import pyarrow.parquet as pq
 from storage.errors import PrivateDataError
 from storage.files import one_at_a_time, write_whole
 from storage.ledger import Ledger, ReadGrant
-from storage.private_files import read_rows
+from storage.private.dataset import NAME, Dataset
+from storage.private.files import read_rows
+from storage.private.parsing import digest, fraction, parse, unit_id
 
 _SCHEMA = pa.schema(
     [("unit", pa.string()), ("order", pa.string()), ("text", pa.string()), ("label", pa.int32())]
 )
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,60}")
-_PERIOD = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-_UNITS = ("record", "person")
-_MAXIMUM_CHARACTERS = 1_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dataset:
-    """A private dataset's declaration; public, frozen at its first registration.
-
-    Attributes:
-        name: Lower-case name.
-        text_column: Column of the text.
-        label_column: Column of the label.
-        person_column: Column of the person key; empty for unit ``record``.
-        period_column: Column that must equal the declared period; empty if there is none.
-        classes: Declared class names, in order.
-        unit: ``record`` or ``person``.
-        records_per_unit: Most records of one unit that are used.
-        records: n of a training block, declared; what later files are assumed to hold.
-        holdout_records: n of its hold-out, declared; 0 for none.
-        epsilon_cap: ε_total of a training block.
-        holdout_epsilon_cap: ε_total of a hold-out block.
-        delta: δ of both.
-        ledger_id: The ledger that gates it.
-    """
-
-    name: str
-    text_column: str
-    label_column: str
-    person_column: str = ""
-    period_column: str = ""
-    classes: tuple[str, ...]
-    unit: str
-    records_per_unit: int
-    records: int
-    holdout_records: int
-    epsilon_cap: float
-    holdout_epsilon_cap: float
-    delta: float
-    ledger_id: str
-    filter: str = "agdp"
-
-    def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise PrivateDataError(
-                f"dataset name must be lower-case letters, digits, '.', '_' or '-'; got {self.name!r}."
-            )
-        if self.unit not in _UNITS:
-            raise PrivateDataError(f"unit must be one of {', '.join(_UNITS)}; got {self.unit!r}.")
-        if (self.unit == "person") != bool(self.person_column):
-            raise PrivateDataError(
-                f"unit {self.unit!r} and person_column {self.person_column!r} do not match: unit person "
-                "needs --person-column, unit record takes none."
-            )
-        for name, least in (("records", 1), ("holdout_records", 0), ("records_per_unit", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise PrivateDataError(f"{name} must be a whole number >= {least}; got {value}.")
-        caps = [self.epsilon_cap] + [self.holdout_epsilon_cap] * (self.holdout_records > 0)
-        if not all(math.isfinite(cap) and cap > 0 for cap in caps):
-            raise PrivateDataError(f"ε caps must be finite and > 0; got {caps}.")
-        if not 0 < self.delta < 1:
-            raise PrivateDataError(f"delta must lie between 0 and 1; got {self.delta}.")
-        if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
-            raise PrivateDataError(
-                f"classes must be at least two different names; got {list(self.classes)}. Declare "
-                "them with --classes a,b."
-            )
-
-    @property
-    def holdout_share(self) -> float:
-        """Share of units that the keyed hash sends to the hold-out, in [0, 1)."""
-        return self.holdout_records / (self.records + self.holdout_records)
-
-    def block(self, period: str, *, holdout: bool = False) -> str:
-        """Name of the block of a period ('' means the only one), or of its hold-out.
-
-        Raises:
-            PrivateDataError: The period's name could be read as another block's.
-        """
-        if period and (period == "all" or not _PERIOD.fullmatch(period)):
-            raise PrivateDataError(
-                f"period must be at most 100 letters, digits, '.', '_' or '-', not '.' first, and not "
-                f"'all', which names the block without a period; got {period!r}."
-            )
-        base = f"{self.name}/{period or 'all'}"
-        return f"{base}/holdout" if holdout else base
-
-    def claim(self, period: str) -> str:
-        """What a block's ε speaks of."""
-        if self.unit == "person" and period:
-            return "(person, period)"
-        return self.unit
 
 
 @dataclass(frozen=True)
@@ -175,13 +78,12 @@ class PrivateStore:
             PrivateDataError: There is none, or it belongs to another ledger.
         """
         path = self._root / name / "dataset.json"
-        if not _NAME.fullmatch(name) or not path.is_file():
+        if not NAME.fullmatch(name) or not path.is_file():
             known = ", ".join(self.datasets()) or "none"
             raise PrivateDataError(
                 f"dataset {name!r} is not registered; registered: {known}. Run `dpmix dataset register`."
             )
-        value = json.loads(path.read_text())
-        dataset = Dataset(**{**value, "classes": tuple(value["classes"])})
+        dataset = Dataset.from_json(path.read_text())
         if dataset.ledger_id != self._ledger.id:
             raise PrivateDataError(
                 f"dataset {name!r} is gated by ledger {dataset.ledger_id}, not by {self._ledger.id}: "
@@ -209,7 +111,7 @@ class PrivateStore:
         folder.mkdir(mode=0o700, exist_ok=True)
         keys = {name: secrets.token_hex(32) for name in ("unit", "split", "order", "cache")}
         write_whole(folder / "keys.json", json.dumps(keys).encode(), mode=0o600)
-        write_whole(path, json.dumps(asdict(dataset), indent=2).encode(), mode=0o600)
+        write_whole(path, dataset.to_json().encode(), mode=0o600)
         return dataset
 
     def ingest(self, dataset: Dataset, path: Path, *, period: str = "") -> None:
@@ -236,16 +138,16 @@ class PrivateStore:
         rows: dict[str, list[tuple[str, str, str, int]]] = {name: [] for name in homes.values()}
         index = {name: i for i, name in enumerate(dataset.classes)}
         for row in read_rows(path, tuple(c for c in columns if c)):
-            parsed = _parse(row, dataset, period, index)
+            parsed = parse(row, dataset, period, index)
             if parsed is None:
                 continue
             text, label, person = parsed
-            unit = _unit_id(keys["unit"], dataset, period, person, text)
-            home = homes[_fraction(keys["split"], unit) < dataset.holdout_share]
+            unit = unit_id(keys["unit"], dataset, period, person, text)
+            home = homes[fraction(keys["split"], unit) < dataset.holdout_share]
             if bound.get(unit, home) != home:
                 continue
             rows[home].append(
-                (unit, _digest(keys["order"], f"{unit}\n{text}\n{label}"), text, label)
+                (unit, digest(keys["order"], f"{unit}\n{text}\n{label}"), text, label)
             )
         for block, found in rows.items():
             self._keep(block, found)
@@ -322,41 +224,3 @@ class PrivateStore:
         temporary = target.with_suffix(".part")
         pq.write_table(table, temporary)
         temporary.replace(target)
-
-
-def _parse(
-    row: Any, dataset: Dataset, period: str, index: dict[str, int]
-) -> tuple[str, int, str] | None:
-    """(text, label, person), or None for a malformed row."""
-    text = row.get(dataset.text_column)
-    label = index.get(_field(row, dataset.label_column))
-    person = _field(row, dataset.person_column)
-    if not isinstance(text, str) or not text.strip() or label is None:
-        return None
-    if dataset.person_column and not person:
-        return None
-    if dataset.period_column and _field(row, dataset.period_column) != period:
-        return None
-    text = text[:_MAXIMUM_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
-    return text, label, person
-
-
-def _field(row: Any, column: str) -> str:
-    """A row's value as text; '' if there is none, or it is a list or an object."""
-    value = row.get(column)
-    return "" if value is None or isinstance(value, list | dict) else str(value).strip()
-
-
-def _unit_id(key: str, dataset: Dataset, period: str, person: str, text: str) -> str:
-    if dataset.unit == "person":
-        return _digest(key, f"person\n{period}\n{person}")
-    return _digest(key, f"record\n{text}")
-
-
-def _digest(key: str, value: str) -> str:
-    # A lone surrogate is no text, but it can stand in a person key, and must not raise.
-    return hmac.digest(bytes.fromhex(key), value.encode(errors="surrogatepass"), "sha256").hex()
-
-
-def _fraction(key: str, unit: str) -> float:
-    return int.from_bytes(hashlib.sha256(bytes.fromhex(_digest(key, unit))).digest()[:7]) / 2**56

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import PrivateDataError
-from storage.private_files import read_rows
+from storage.private.files import read_rows
 
 COLUMNS = ("text", "label")
 

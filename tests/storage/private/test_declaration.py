@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -38,6 +39,7 @@ class TestDeclaration:
             ("name", ""),
             ("unit", "person"),
             ("unit", "sentence"),
+            ("filter", "pld"),
             ("person_column", "person"),
             ("records", 0),
             ("records", float("nan")),
@@ -61,3 +63,15 @@ class TestDeclaration:
         with pytest.raises(PrivateDataError, match="no column 'text'") as refused:
             store.ingest(declare(), path)
         assert "secret" not in str(refused.value)
+
+    def test_the_filter_is_agdp_unless_it_is_said(self, declare):
+        assert declare().filter == "agdp"
+        assert declare(filter="renyi").filter == "renyi"
+
+    def test_one_from_before_filters_could_be_chosen_reads_as_renyi(self, store, declare, tmp_path):
+        dataset = declare(filter="renyi")
+        path = tmp_path / "private" / dataset.name / "dataset.json"
+        value = json.loads(path.read_text())
+        del value["filter"]
+        path.write_text(json.dumps(value))
+        assert store.dataset(dataset.name) == dataset
