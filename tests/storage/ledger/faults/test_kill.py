@@ -9,6 +9,7 @@ after it. From there the next run works.
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -50,6 +51,12 @@ def strike(stores, executioner, reference, scenario, target):
     url, folder = stores.new(scenario)
     code = executioner.do("suffer", folder, scenario=scenario, url=url, target=target)
     where = f"{scenario}, point {target}: {reference.points[target - 1]}"
+    if code == 0:
+        # A server's answer comes in one part or in two: a run may pass a few points fewer.
+        passed = len(json.loads((folder / "suffer.json").read_text()))
+        assert target - 4 < passed < target, where
+        strike(stores, executioner, reference, scenario, passed)
+        return
     assert code == -signal.SIGKILL, where
     log = (folder / "log").read_text().splitlines()
     check_tail(folder)
