@@ -1,9 +1,17 @@
-"""From a row of a file to a unit: what is well-formed, whose it is, and where a keyed hash sends it."""
+"""From a row of a file to a unit: what is well-formed, whose it is, and where a keyed hash sends it.
+
+The unit `record` is its text *normalised* (NFKC, case folded, whitespace collapsed and stripped), so a
+copy that was re-cased, re-spaced or re-encoded is the same unit, and stays in the block that it is bound
+to. A copy that was edited in any other way is a unit of its own: no hash can tell it from a new text.
+Nothing here raises, counts or logs because of what a row holds.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import unicodedata
+from dataclasses import dataclass
 
 from storage.private.dataset import Dataset
 from storage.private.files import Row
@@ -11,10 +19,32 @@ from storage.private.files import Row
 _MAXIMUM_CHARACTERS = 1_000_000
 
 
-def parse(
-    row: Row, dataset: Dataset, period: str, index: dict[str, int]
-) -> tuple[str, int, str] | None:
-    """(text, label, person), or None for a malformed row."""
+@dataclass(frozen=True)
+class Parsed:
+    """A well-formed row. Sensitive.
+
+    Attributes:
+        text: Its text, cut at a million characters.
+        label: Class index.
+        person: Person key; empty for unit ``record``.
+        content: The whole text, normalised.
+    """
+
+    text: str
+    label: int
+    person: str
+    content: str
+
+
+def parse(row: Row, dataset: Dataset, period: str, index: dict[str, int]) -> Parsed | None:
+    """A row as the dataset declares it; None if it is malformed or of another period.
+
+    Args:
+        row: Values by column.
+        dataset: The declaration.
+        period: What the period column must say, where there is one.
+        index: Class index by name.
+    """
     text = row.get(dataset.text_column)
     label = index.get(_field(row, dataset.label_column))
     person = _field(row, dataset.person_column)
@@ -24,8 +54,19 @@ def parse(
         return None
     if dataset.period_column and _field(row, dataset.period_column) != period:
         return None
-    text = text[:_MAXIMUM_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
-    return text, label, person
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return Parsed(text[:_MAXIMUM_CHARACTERS], label, person, normalised(text))
+
+
+def normalised(text: str) -> str:
+    """NFKC, case folded, whitespace collapsed to single spaces; doing it again changes nothing.
+
+    Texts come out equal exactly if they match caselessly under compatibility equivalence (Unicode
+    standard, 3.13, D146: fold, decompose, fold again) and their spaces are no matter.
+    """
+    folded = unicodedata.normalize("NFD", text).casefold()
+    folded = unicodedata.normalize("NFKD", folded).casefold()
+    return " ".join(unicodedata.normalize("NFKC", folded).split())
 
 
 def _field(row: Row, column: str) -> str:
@@ -34,11 +75,11 @@ def _field(row: Row, column: str) -> str:
     return "" if value is None or isinstance(value, list | dict) else str(value).strip()
 
 
-def unit_id(key: str, dataset: Dataset, period: str, person: str, text: str) -> str:
+def unit_id(key: str, dataset: Dataset, period: str, parsed: Parsed) -> str:
     """Keyed hash of the unit alone: never of its position, its label or its neighbours."""
     if dataset.unit == "person":
-        return digest(key, f"person\n{period}\n{person}")
-    return digest(key, f"record\n{text}")
+        return digest(key, f"person\n{period}\n{parsed.person}")
+    return digest(key, f"record\n{parsed.content}")
 
 
 def digest(key: str, value: str) -> str:

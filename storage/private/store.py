@@ -2,11 +2,11 @@
 
 What is guaranteed. `PrivateStore.read` opens a block only for a `ReadGrant` that the ledger confirms at
 that moment: a started, unexpired, unfenced row that names the block. Every unit's id is a keyed hash of
-the unit alone (its person key, else its text), never of its position, and is bound to one block at
-first ingestion, for good: the same text in next month's file stays where it was. The hold-out is cut by
-a second keyed hash of the unit, with a rate fixed when the dataset is declared, so one inserted row
-never re-splits anyone. What is declared (columns, classes, n) is public; nothing here counts rows for
-anyone.
+the unit alone (its person key, else its normalised text), never of its position, and is bound to one
+block at first ingestion, for good: the same text in next month's file stays where it was, also re-cased
+or re-spaced. The hold-out is cut by a second keyed hash of the unit, with a rate fixed when the dataset
+is declared, so one inserted row never re-splits anyone. What is declared (columns, classes, n) is
+public; nothing here counts rows for anyone.
 
 When it stops holding: whoever can read the folder can read the rows. It is created for its owner alone
 (mode 0700); encryption at rest is the disk's business.
@@ -141,8 +141,8 @@ class PrivateStore:
             parsed = parse(row, dataset, period, index)
             if parsed is None:
                 continue
-            text, label, person = parsed
-            unit = unit_id(keys["unit"], dataset, period, person, text)
+            text, label = parsed.text, parsed.label
+            unit = unit_id(keys["unit"], dataset, period, parsed)
             home = homes[fraction(keys["split"], unit) < dataset.holdout_share]
             if bound.get(unit, home) != home:
                 continue

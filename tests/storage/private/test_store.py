@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import secrets
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from storage.errors import FencedOut, GrantRefused, LedgerError, PrivateDataError
 from storage.ledger import Block, Charge, Ledger
 from storage.private import PrivateStore
+from storage.private.parsing import normalised
 
 CLASSES = ("bad", "good")
 
@@ -80,6 +82,24 @@ def contents(store, granted):
         return tuple(set(store.read(grant, n).texts) for n in names)
 
     return make
+
+
+PERIODS = ("2030-01", "2030-02", "2030-03")
+COPIES = [
+    str,
+    str.upper,
+    str.casefold,
+    lambda text: f"  {text}\n",
+    lambda text: text.replace(" ", "\t\u00a0 "),
+    lambda text: unicodedata.normalize("NFD", text),
+    lambda text: unicodedata.normalize("NFKC", text),
+    lambda text: "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text),
+]
+"""What a copy may have undergone and still be the same record; the last is full-width."""
+
+
+def units_of(store, granted, block):
+    return {normalised(text) for text in store.read(granted(block), block).texts}
 
 
 def rows_of(count, start=0):
@@ -170,6 +190,31 @@ class TestBinding:
         with pytest.raises(PrivateDataError, match="period"):
             ingest(declare(), rows_of(3), period=period)
 
+    @settings(max_examples=12)
+    @given(
+        st.permutations(range(12)),
+        st.lists(st.sampled_from(COPIES), min_size=12, max_size=12),
+        st.integers(0, 12),
+    )
+    def test_a_recut_recased_or_respaced_copy_stays_where_it_was(
+        self, store, declare, ingest, granted, order, copies, cut
+    ):
+        dataset = declare(records=1000, holdout_records=1000)
+        rows = rows_of(12)
+        ingest(dataset, rows, period="2030-01")
+        names = [dataset.block(p, holdout=h) for p in PERIODS for h in (False, True)]
+        before = {n: units_of(store, granted, n) for n in names}
+        changed = [(copies[k](rows[k][0]), rows[k][1]) for k in order]
+        ingest(dataset, changed[:cut], period="2030-02")
+        ingest(dataset, changed[cut:], period="2030-03")
+        assert {n: units_of(store, granted, n) for n in names} == before
+
+    @pytest.mark.parametrize("copy", COPIES)
+    def test_a_copy_is_no_second_record(self, store, declare, ingest, granted, copy):
+        dataset = declare(holdout_records=0)
+        ingest(dataset, [("Straße of ﬁlms", "good"), (copy("Straße of ﬁlms"), "bad")])
+        assert len(store.read(granted(dataset.block("")), dataset.block("")).texts) == 1
+
 
 class TestTwoFilesAtOnce:
     def test_a_unit_is_bound_to_one_block(self, store, declare, ingest, granted):
@@ -214,6 +259,21 @@ class TestContributionBound:
         ingest(dataset, rows_of(50))
         texts = store.read(granted(dataset.block("")), dataset.block("")).texts
         assert texts != [text for text, _ in rows_of(50)]
+
+
+class TestNormalised:
+    @given(st.text())
+    def test_doing_it_again_changes_nothing(self, text):
+        assert normalised(normalised(text)) == normalised(text)
+
+    @given(st.text())
+    def test_case_and_space_do_not_matter(self, text):
+        once = normalised(text)
+        assert normalised(f" {once.replace(' ', '  ')} ") == once
+        assert normalised(text.casefold()) == once
+
+    def test_other_words_are_another_record(self):
+        assert normalised("a b") != normalised("ab")
 
 
 class TestMalformedRows:
