@@ -1,6 +1,7 @@
 """Single releases: one module a family. Each states its relation, its sensitivity and its price.
 
 - `discrete`: whole-number noise for counts; the joint sensitivity of confusion matrices.
+- `gaussian`: continuous Gaussian on a vector, with the analytic calibration.
 - `selection`: one of a declared list by its score: exponential mechanism, permute-and-flip.
 - `exact`: the coins below them, drawn from uniform whole numbers alone.
 
@@ -14,12 +15,15 @@ from privacy.mechanisms.discrete import (
     noised_counts,
 )
 from privacy.mechanisms.exact import RandBelow
+from privacy.mechanisms.gaussian import GaussianMechanism, analytic_gaussian_sigma
 from privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
 
 __all__ = [
     "ExponentialMechanism",
+    "GaussianMechanism",
     "PermuteAndFlip",
     "RandBelow",
+    "analytic_gaussian_sigma",
     "confusion_sensitivity",
     "discrete_gaussian",
     "discrete_laplace",
