@@ -2,6 +2,7 @@
 
 - `discrete`: whole-number noise for counts; the joint sensitivity of confusion matrices.
 - `gaussian`: continuous Gaussian on a vector, with the analytic calibration.
+- `median`: the median, with noise scaled to its smooth sensitivity.
 - `selection`: one of a declared list by its score: exponential mechanism, permute-and-flip.
 - `exact`: the coins below them, drawn from uniform whole numbers alone.
 
@@ -16,6 +17,7 @@ from privacy.mechanisms.discrete import (
 )
 from privacy.mechanisms.exact import RandBelow
 from privacy.mechanisms.gaussian import GaussianMechanism, analytic_gaussian_sigma
+from privacy.mechanisms.median import SmoothMedian
 from privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "GaussianMechanism",
     "PermuteAndFlip",
     "RandBelow",
+    "SmoothMedian",
     "analytic_gaussian_sigma",
     "confusion_sensitivity",
     "discrete_gaussian",
