@@ -1,5 +1,6 @@
 """Single releases: one module a family. Each states its relation, its sensitivity and its price.
 
+- `contributions`: sums to which one person adds a bounded amount, whatever their records hold.
 - `discrete`: whole-number noise for counts; the joint sensitivity of confusion matrices.
 - `gaussian`: continuous Gaussian on a vector, with the analytic calibration.
 - `median`: the median, with noise scaled to its smooth sensitivity.
@@ -9,6 +10,7 @@
 Relation: add/remove of one privacy unit, everywhere.
 """
 
+from privacy.mechanisms.contributions import BoundedSum
 from privacy.mechanisms.discrete import (
     confusion_sensitivity,
     discrete_gaussian,
@@ -21,6 +23,7 @@ from privacy.mechanisms.median import SmoothMedian
 from privacy.mechanisms.selection import ExponentialMechanism, PermuteAndFlip
 
 __all__ = [
+    "BoundedSum",
     "ExponentialMechanism",
     "GaussianMechanism",
     "PermuteAndFlip",
