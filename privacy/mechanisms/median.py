@@ -24,8 +24,9 @@ S(x)/α. Going to a neighbour x' moves the density's logarithm in two steps:
 Together α + β: ε-DP for α = β = ε/2. (Bounds that hold for every γ give smaller constants; these two
 are what γ = 2 allows.) The result moved back into [low, high] is post-processing.
 
-When it stops holding: the noise is floating point, and the low-order bits of the sum are not those of a
-real Cauchy variable (Mironov 2012). A bound that was taken from the data voids it altogether.
+When it stops holding: the noise is floating point, from a 63-bit uniform, and the low-order bits of
+the sum are not those of a real Cauchy variable (Mironov 2012). A bound that was taken from the data
+voids it altogether.
 """
 
 from __future__ import annotations
