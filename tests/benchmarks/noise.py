@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import sys
 import time
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def main() -> None:
         "target": 0.8,
     }
     Path(__file__).with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
