@@ -34,6 +34,7 @@ from privacy.errors import PlanError, StepRefused
 from privacy.heads import check_head
 from privacy.noise import NoiseSource
 from privacy.plan import Plan
+from privacy.transcript import Transcript
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ class PlanOptimizer(DPOptimizer):
         )
         self.source = source
         self.divisor = plan.divisor
+        self.sample_rate = plan.sample_rate
+        self.steps_taken = 0
 
     def clip_and_accumulate(self) -> None:
         """Zero the per-unit gradients that hold a non-finite value, then clip and add up."""
@@ -157,6 +160,7 @@ def train(
     source: NoiseSource,
     count_ahead: Callable[[int], None] = lambda _steps: None,
     on_step: Callable[[int], None] = lambda _step: None,
+    on_block: Callable[[int, int, str], object] = lambda _first, _last, _root: None,
     max_physical_batch: int = 4096,
     device: str = "cpu",
 ) -> Trained:
@@ -169,6 +173,8 @@ def train(
         source: This attempt's randomness.
         count_ahead: Called with the number of steps about to have been taken, before each block.
         on_step: Called with the *declared* step number; shows progress without timing data.
+        on_block: Called after each block of counted steps with its first and its last step (from 1) and
+            the Merkle root over its noised updates (see `privacy.transcript`).
         max_physical_batch: Units in memory at once; larger samples are split.
         device: Where tensors live.
 
@@ -191,12 +197,17 @@ def train(
     )
     average = [torch.zeros_like(p, dtype=torch.float64) for p in module.parameters()]
     first_averaged = plan.steps - max(1, round(plan.average_last * plan.steps))
-    block = max(1, plan.steps // 10)
+    block, counted, plan_digest = max(1, plan.steps // 10), 0, plan.digest
+    transcript = Transcript(plan_digest)
     for step in range(plan.steps):
         if step % block == 0:
-            count_ahead(min(step + block, plan.steps))
-        _check_step(plan, optimizer, step)
-        _step(module, optimizer, data, plan.sample_rate, max_physical_batch)
+            counted = min(step + block, plan.steps)
+            count_ahead(counted)
+        _check_step(plan, optimizer, step, counted)
+        _step(module, optimizer, data, max_physical_batch, transcript)
+        if step + 1 == counted:
+            on_block(step // block * block + 1, counted, transcript.root())
+            transcript = Transcript(plan_digest)
         if step >= first_averaged:
             for k, parameter in enumerate(module.parameters()):
                 average[k] += parameter.detach()
@@ -227,10 +238,10 @@ def _step(
     module: GradSampleModule,
     optimizer: PlanOptimizer,
     data: Units,
-    sample_rate: float,
     max_physical_batch: int,
+    transcript: Transcript,
 ) -> None:
-    sampled = torch.from_numpy(optimizer.source.poisson_sample(len(data), sample_rate))
+    sampled = torch.from_numpy(optimizer.source.poisson_sample(len(data), optimizer.sample_rate))
     # An empty sample is one empty chunk: a step of noise alone, charged like any other.
     chunks = sampled.split(max_physical_batch) if len(sampled) else (sampled,)
     for number, chunk in enumerate(chunks, start=1):
@@ -242,11 +253,17 @@ def _step(
         (losses * data.weights[rows].flatten()).sum().backward()
         optimizer.signal_skip_step(do_skip=number < len(chunks))
         optimizer.step()
+        if number == len(chunks):
+            # Noised by now, and not yet zeroed.
+            noised = [p.grad for p in optimizer.params if p.grad is not None]
+            transcript.add(optimizer.steps_taken + 1, noised)
         optimizer.zero_grad()
+    optimizer.steps_taken += 1
 
 
-def _check_step(plan: Plan, optimizer: PlanOptimizer, step: int) -> None:
+def _check_step(plan: Plan, optimizer: PlanOptimizer, step: int, counted: int) -> None:
     configured = {
+        "sample_rate": (optimizer.sample_rate, plan.sample_rate),
         "noise_multiplier": (optimizer.noise_multiplier, plan.noise_multiplier),
         "max_grad_norm": (optimizer.max_grad_norm, plan.max_grad_norm),
         "divisor": (optimizer.divisor, plan.divisor),
@@ -257,5 +274,8 @@ def _check_step(plan: Plan, optimizer: PlanOptimizer, step: int) -> None:
             raise StepRefused(
                 f"{name} is {actual}, the plan says {planned}; step {step} not taken."
             )
-    if step >= plan.steps:
-        raise StepRefused(f"step {step} lies beyond the plan's {plan.steps}; not taken.")
+    if optimizer.steps_taken != step or not step < counted <= plan.steps:
+        raise StepRefused(
+            f"the counter stands at {optimizer.steps_taken} steps taken and {counted} counted ahead, "
+            f"the plan says step {step} of {plan.steps}; not taken."
+        )

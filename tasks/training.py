@@ -96,6 +96,10 @@ def train_arm(run_path: str, arm: str) -> None:
             source=source,
             device=_device(planned["sections"]["training"]["device"], repeatable=repeatable),
             count_ahead=lambda steps: installation.ledger.count(grant, steps),
+            on_block=lambda first, last, root: evidence.append(
+                "steps",
+                {"row": row, "epoch": grant.epoch, "first": first, "last": last, "root": root},
+            ),
         )
     settled = evidence.append(
         "settlement",
@@ -138,6 +142,7 @@ def train_on_private(
     source: NoiseSource,
     device: str,
     count_ahead: Callable[[int], None] = lambda _steps: None,
+    on_block: Callable[[int, int, str], object] = lambda _first, _last, _root: None,
 ) -> Trained:
     """Read, mix and train one arm from `classifier`'s head on, for the holder of a grant."""
     with stage("private: reading and embedding (pace not shown)"):
@@ -156,6 +161,7 @@ def train_on_private(
             classifier.head,
             source=source,
             count_ahead=count_ahead,
+            on_block=on_block,
             on_step=lambda step: update(step, plan.steps),
             max_physical_batch=settings["max_physical_batch"],
             device=device,

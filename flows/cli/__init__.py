@@ -112,7 +112,9 @@ def main() -> None:
     from flows import services
     from tasks import interruption
 
-    services.prepare()
+    # A stranger verifies on a machine that has no installation, and shall not get one.
+    if sys.argv[1:3] not in (["evidence", "verify"], ["evidence", "keygen"]):
+        services.prepare()
     # A cleaning step or a head of the user's own is a file in the folder where dpmix is started.
     sys.path.append(str(Path.cwd()))
     interruption.listen()

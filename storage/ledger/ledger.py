@@ -22,8 +22,8 @@ signed evidence (`storage.evidence`) and the heads kept elsewhere are what shows
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -35,71 +35,22 @@ from storage.errors import (
     GrantRefused,
     LedgerError,
     ReservationExpired,
-    describe,
 )
-from storage.ledger import checks, journal, policies, queries, rules, schema, verification, writes
-from storage.ledger.database import Database
+from storage.ledger import checks, queries, rules, writes
+from storage.ledger.deciding import Deciding
 from storage.ledger.records import (
     COMMITTED,
-    RAISE_CAP,
     RELEASED,
     RESERVED,
-    RETIRE,
     SPENT,
     STARTED,
-    Balance,
-    Block,
     Charge,
-    Entry,
-    Head,
-    Policy,
     ReadGrant,
 )
 
-_SWEEP_EVERY = timedelta(minutes=30)
 
-
-class Ledger:
+class Ledger(Deciding):
     """A ledger at a SQLAlchemy URL; made and migrated when it is first opened."""
-
-    def __init__(
-        self, url: str, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
-        self.url = url
-        self._now = now
-        self._database = Database(url)
-        self.id = str(self._database.read(_identity) or self._database.write(self._found))
-
-    def _found(self, connection: sa.Connection, _again: bool) -> str:  # noqa: FBT001 - see Database
-        standing = _identity(connection)
-        if standing is None:
-            standing = secrets.token_hex(16)
-            writes.ledger(connection, standing, now=self._now())
-        return standing
-
-    def open_block(self, block: Block) -> None:
-        """Open a block for good; opening it again with the same terms does nothing.
-
-        Raises:
-            LedgerError: It is open with other terms, or a term is out of range.
-        """
-        checks.check_block(block)
-
-        def work(connection: sa.Connection, _again: bool) -> None:  # noqa: FBT001
-            known = queries.blocks_by_name(connection, [block.name])
-            if not known:
-                writes.block(connection, block, now=self._now())
-            elif known[block.name] != block:
-                raise LedgerError(
-                    f"block {block.name} is open with other terms, and terms are frozen: "
-                    f"{describe(_terms(known[block.name]))}. Use those, or name a new block."
-                )
-
-        self._database.write(work)
-
-    def blocks(self, dataset: str | None = None) -> list[Block]:
-        """The blocks of a dataset, or all, as they were opened and in that order."""
-        return self._database.read(lambda c: queries.blocks_of(c, dataset))
 
     def reserve(
         self,
@@ -334,190 +285,6 @@ class Ledger:
 
         self._database.write(work)
 
-    def record_spent(
-        self, charges: Sequence[Charge], *, flow_run_id: str, run_count: int, note: str
-    ) -> list[int]:
-        """Book as SPENT what happened under a ledger that was lost, over the cap if need be.
-
-        For the reconciliation of a restored backup with the evidence: no grant comes of it. A key that
-        is there already is left as it is, and its rows are returned.
-        """
-        checks.check_attempt(flow_run_id, run_count)
-
-        def work(connection: sa.Connection, _again: bool) -> list[int]:  # noqa: FBT001
-            if standing := queries.rows_of(connection, flow_run_id, run_count):
-                return [r.row for r in standing]
-            names = sorted({name for charge in charges for name in charge.costs})
-            known = queries.blocks_by_name(connection, names)
-            for charge in charges:
-                checks.check_charge(charge, known)
-            return writes.reservations(
-                connection,
-                charges,
-                flow_run_id=flow_run_id,
-                run_count=run_count,
-                now=self._now(),
-                ttl=timedelta(hours=1),
-                state=SPENT,
-                note=note,
-            )
-
-        return self._database.write(work)
-
-    def retire(self, block: str, *, note: str = "retired") -> None:
-        """Let a block admit nothing more, for good; retiring it again does nothing.
-
-        Raises:
-            LedgerError: It is not open.
-        """
-
-        def work(connection: sa.Connection, _again: bool) -> None:  # noqa: FBT001
-            if not self._balance(connection, block).retired:
-                policy = Policy(block=block, action=RETIRE, note=note)
-                policies.append(connection, policy, day=self._now().date())
-
-        self._database.write(work)
-
-    def raise_cap(
-        self,
-        block: str,
-        *,
-        epsilon_cap: float,
-        caps: Sequence[int],
-        statement: Mapping[str, Any],
-        public_key: str,
-        signature: str,
-    ) -> None:
-        """Raise a block's cap by a signed statement, which every later report discloses.
-
-        Args:
-            block: Its name.
-            epsilon_cap: The new ε_total, above the standing one.
-            caps: The same in units, none below the standing one.
-            statement: {"ledger", "block", "from", "to", "reason", "day"}.
-            public_key: Hex Ed25519 key of whoever decided.
-            signature: Base64, over the canonical form of `statement`.
-
-        Raises:
-            LedgerError: The block is not open or has retired, the cap is not higher, or the statement is
-                not signed by that key or speaks of something else.
-        """
-
-        def work(connection: sa.Connection, again: bool) -> None:  # noqa: FBT001
-            balance = self._balance(connection, block)
-            if again and balance.raised and balance.raised[-1].signature == signature:
-                return
-            if balance.retired:
-                raise LedgerError(f"block {block} has retired for good; its cap cannot be raised.")
-            policy = Policy(
-                block=block,
-                action=RAISE_CAP,
-                epsilon_cap=float(epsilon_cap),
-                caps=tuple(caps),
-                statement=dict(statement),
-                public_key=public_key,
-                signature=signature,
-                note=str(statement.get("reason", "")),
-            )
-            if statement.get("ledger") != self.id:
-                raise LedgerError(
-                    f"the statement must name ledger {self.id}; got {statement.get('ledger')!r}. Sign "
-                    "one for this ledger."
-                )
-            checks.check_raise(policy, balance.block)
-            policies.append(connection, policy, day=self._now().date())
-
-        self._database.write(work)
-
-    def policies(self, dataset: str | None = None) -> list[Policy]:
-        """Retirements and raised caps, by block and oldest first."""
-
-        def work(connection: sa.Connection) -> list[Policy]:
-            names = [b.name for b in queries.blocks_of(connection, dataset)]
-            found = policies.of_blocks(connection, names)
-            return [p for name in names for p in found.get(name, [])]
-
-        return self._database.read(work)
-
-    def expire(self) -> None:
-        """Append what deadlines decide: RESERVED → RELEASED, STARTED → SPENT."""
-        if self._database.read(lambda c: bool(queries.overdue(c, self._now()))):
-            self._database.write(lambda c, _again: self._sweep(c))
-
-    def balances(self, dataset: str | None = None) -> list[Balance]:
-        """Every block's spent and reserved units, and its caps as they stand now."""
-        self.expire()
-        return self._database.read(lambda c: queries.balances(c, queries.blocks_of(c, dataset)))
-
-    def history(self, dataset: str | None = None) -> list[Entry]:
-        """Every reservation, oldest first, with its present state."""
-        self.expire()
-        return self._database.read(lambda c: queries.entries(c, dataset))
-
-    def head(self) -> Head:
-        """The journal's newest link; on the disk when this returns, so it may be kept elsewhere."""
-        found = self._database.read(journal.head)
-        self._database.flush()
-        return found
-
-    def contains(self, head: Head) -> bool:
-        """Whether the journal holds that link: a ledger that lacks it is older, new or another one."""
-        return self._database.read(lambda c: journal.contains(c, head))
-
-    def journal(self) -> Iterator[dict[str, Any]]:
-        """Every link in order, as of now."""
-        yield from self._database.read(lambda c: list(journal.links(c)))
-
-    def verify(self) -> Head:
-        """Show that chain, tables and totals tell the same; returns the head that was reached.
-
-        Raises:
-            LedgerError: Naming the link, row or block that differs.
-        """
-        return self._database.read(verification.verify)
-
-    def _balance(self, connection: sa.Connection, name: str) -> Balance:
-        known = queries.blocks_by_name(connection, [name])
-        if name not in known:
-            raise LedgerError(
-                f"block {name} is not open in this ledger; see `dpmix ledger status`."
-            )
-        return queries.balances(connection, [known[name]])[0]
-
-    def _sweep(self, connection: sa.Connection) -> None:
-        now = self._now()
-        ended = queries.overdue(connection, now)
-        for last in ended:
-            self._append(connection, last, _ended(last.state), note="expired")
-        swept = queries.last_sweep(connection)
-        if swept is None or (now > swept and (ended or now - swept > _SWEEP_EVERY)):
-            connection.execute(schema.sweeps.insert().values(until=now))
-
-    def _after_its_deadline(self, connection: sa.Connection, row: int) -> Any:
-        """The row's newest transition; its own deadline is compared right before it is used."""
-        last = queries.last_transition(connection, row)
-        if last.state in (RESERVED, STARTED) and queries.utc(last.deadline) <= self._now():
-            self._append(connection, last, _ended(last.state), note="expired")
-            return queries.last_transition(connection, row)
-        return last
-
-    def _append(
-        self, connection: sa.Connection, last: Any, state: str, *, note: str, head: str = ""
-    ) -> None:
-        """Append `state` to `last`, whose epoch and deadline stay."""
-        frees = last.state == RESERVED
-        writes.transition(
-            connection,
-            last,
-            state,
-            epoch=last.epoch,
-            deadline=queries.utc(last.deadline),
-            at=self._now(),
-            costs=queries.costs_of(connection, last.row) if frees else None,
-            note=note,
-            head=head,
-        )
-
     def _require_current(self, connection: sa.Connection, grant: ReadGrant) -> Any:
         last = queries.last_transition(connection, grant.row)
         if last.state == STARTED and queries.utc(last.deadline) <= self._now():
@@ -561,21 +328,3 @@ class Ledger:
     def _granted(self, connection: sa.Connection, last: Any, token: str) -> ReadGrant:
         names = queries.debited_blocks(connection, last.row)
         return ReadGrant(last.row, last.epoch, queries.kind_of(connection, last.row), names, token)
-
-
-def _identity(connection: sa.Connection) -> str | None:
-    return connection.execute(sa.select(schema.ledger.c.id)).scalar()
-
-
-def _ended(state: str) -> str:
-    return RELEASED if state == RESERVED else SPENT
-
-
-def _terms(block: Block) -> dict[str, object]:
-    return {
-        "unit": block.unit,
-        "epsilon_cap": block.epsilon_cap,
-        "delta": block.delta,
-        "declared_units": block.declared_units,
-        "filter": block.filter,
-    }

@@ -223,15 +223,15 @@ def _trained(run: CheckedRun, row: int, body: Mapping[str, Any], digest: str) ->
                 f"row {row} settles with {name} {body[name]}; its plan says {getattr(plan, name)}"
             )
     blocks = run.blocks.get(row, [])
-    if blocks and (blocks[0][1] != 1 or blocks[-1][2] != plan.steps):
+    covered = (blocks[0][1], blocks[-1][2]) if blocks else (0, 0)
+    if covered != (1, plan.steps):
         raise Mismatch(
-            f"row {row} is settled, and its blocks cover steps {blocks[0][1]} to {blocks[-1][2]} of "
+            f"row {row} is settled, and its blocks cover steps {covered[0]} to {covered[1]} of "
             f"{plan.steps}"
         )
-    recorded = f"{len(blocks)} blocks of steps" if blocks else "no blocks of steps recorded"
     run.lines.append(
         f"row {row} ({run.rows[row]['purpose']}): ε={run.epsilons[digest]:.6g} at δ={plan.delta:g} "
-        f"recomputed (PLD); ε={run.rows[row]['epsilon']:.6g} reserved; {recorded}"
+        f"recomputed (PLD); ε={run.rows[row]['epsilon']:.6g} reserved; {len(blocks)} blocks of steps"
     )
 
 

@@ -246,7 +246,9 @@ class TestCounting:
 
 
 class TestTampering:
-    @pytest.mark.parametrize("name", ["noise_multiplier", "max_grad_norm", "divisor"])
+    @pytest.mark.parametrize(
+        "name", ["sample_rate", "noise_multiplier", "max_grad_norm", "divisor"]
+    )
     def test_another_constant_in_the_optimiser_refuses_the_step(self, make_plan, monkeypatch, name):
         self._refused(make_plan, monkeypatch, name, lambda o: setattr(o, name, 0.123))
 
@@ -276,6 +278,55 @@ class TestTampering:
         with pytest.raises(StepRefused, match=rf"{name} is 0\.123, the plan says .* not taken"):
             train(make_plan(), random_units(3), linear(), source=NoiseSource(), on_step=on_step)
         assert taken == [1, 2]
+
+    def test_a_counter_that_is_off_is_refused_before_the_step(self, make_plan, monkeypatch):
+        made, taken = [], []
+        original = PlanOptimizer.__init__
+
+        def remember(self, *args, **keywords):
+            original(self, *args, **keywords)
+            made.append(self)
+
+        def on_step(step):
+            taken.append(step)
+            if step == 2:
+                made[0].steps_taken = 1
+
+        monkeypatch.setattr(PlanOptimizer, "__init__", remember)
+        with pytest.raises(
+            StepRefused, match="counter stands at 1 steps taken and 3 counted ahead"
+        ):
+            train(make_plan(), random_units(3), linear(), source=NoiseSource(), on_step=on_step)
+        assert taken == [1, 2]
+
+    def test_each_counted_block_tells_a_root_of_its_own(self, make_plan):
+        blocks, counted = [], []
+        train(
+            make_plan(steps=23),
+            random_units(5),
+            linear(),
+            source=NoiseSource(),
+            count_ahead=counted.append,
+            on_block=lambda first, last, root: blocks.append((first, last, root)),
+        )
+        assert [last for _, last, _ in blocks] == counted
+        assert [first for first, _, _ in blocks] == [1, *(c + 1 for c in counted[:-1])]
+        assert len({root for _, _, root in blocks}) == len(blocks)
+
+    def test_the_roots_follow_from_the_noised_updates_alone(self, make_plan):
+        def roots(seed, units):
+            told = []
+            train(
+                make_plan(),
+                units,
+                linear(),
+                source=NoiseSource.for_test(seed),
+                on_block=lambda *block: told.append(block),
+            )
+            return told
+
+        assert roots(1, random_units(5)) == roots(1, random_units(5))
+        assert roots(1, random_units(5)) != roots(2, random_units(5))
 
     def test_a_head_that_couples_records_is_refused(self, make_plan):
         head = nn.Sequential(nn.Flatten(0, 1), nn.BatchNorm1d(3), nn.Linear(3, 2))

@@ -152,6 +152,10 @@ class TestContradictions:
         assert failure["entry"] == 6
         assert "cover steps 1 to 2 of 4" in failure["why"]
 
+    def test_a_settlement_without_its_blocks_of_steps(self, installation, outcome):
+        del installation.runs[0][5:7]
+        assert outcome().data["failures"][0]["entry"] == 5
+
     def test_noise_below_what_was_reserved(self, found):
         found("settlement", lambda b: b.update(sigma=1.0), "its mechanism says 10", row=2)
 

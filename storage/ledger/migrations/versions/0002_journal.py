@@ -105,7 +105,6 @@ def _tell_again(bind: Any) -> None:
 
 def _history(bind: Any) -> list[tuple[str, Any, dict[str, Any], list[Any]]]:
     """(kind, day, body, [(block, spent, reserved)]) of each link, in the order of what happened."""
-    rows = _read(bind, "reservations")
     costs: dict[int, dict[str, list[int]]] = {}
     for debit in _read(bind, "debits"):
         costs.setdefault(debit["row"], {})[debit["block"]] = debit["costs"]
@@ -114,30 +113,41 @@ def _history(bind: Any) -> list[tuple[str, Any, dict[str, Any], list[Any]]]:
         (first["created_at"], (0,), "ledger", {"id": first["id"]}, [])
         for first in _read(bind, "ledger")
     ]
+    opened = {}
     for block in _read(bind, "blocks"):
-        at = block.pop("opened_at")
+        at = opened[block["name"]] = block.pop("opened_at")
         found.append((at, (1, block["name"]), "block", block, []))
-    kinds = {}
-    for row in rows:
-        at = row.pop("created_at")
+    steps, counters = _by_row(bind, "transitions"), _by_row(bind, "counters")
+    for row in _read(bind, "reservations"):
+        number, at = row["row"], row.pop("created_at")
         del row["expires_at"]
-        kinds[row["row"]] = row["kind"]
-        body = {**row, "costs": costs[row["row"]]}
-        found.append((at, (2, row["row"], 0), "reservation", body, []))
-    before: dict[int, str] = {}
-    for step in sorted(_read(bind, "transitions"), key=lambda t: (t["row"], t["sequence"])):
-        row, state = step["row"], step["state"]
-        body = {k: step[k] for k in ("row", "sequence", "state", "epoch", "note")}
-        moves = _moves(before.get(row), state, costs[row]) if kinds[row] == "charged" else []
-        before[row] = state
-        body["head"] = ""
-        found.append((step["at"], (2, row, step["sequence"]), "transition", body, moves))
-    for counter in _read(bind, "counters"):
-        body = {k: counter[k] for k in ("row", "epoch", "steps")}
-        # Behind the transition that opened its epoch, whatever the clock said.
-        found.append((counter["at"], (3, counter["row"], counter["steps"]), "count", body, []))
+        # Clocks may have run backwards; a row's links follow each other, and its blocks, all the same.
+        at = max([at, *(opened[name] for name in costs[number])])
+        found.append((at, (2, number, 0), "reservation", {**row, "costs": costs[number]}, []))
+        before, order = None, 0
+        for step in sorted(steps[number], key=lambda t: t["sequence"]):
+            at, order = max(at, step["at"]), order + 1
+            body = {k: step[k] for k in ("row", "sequence", "state", "epoch", "note")}
+            paid = row["kind"] == "charged"
+            moves = _moves(before, step["state"], costs[number]) if paid else []
+            before = step["state"]
+            found.append((at, (2, number, order), "transition", {**body, "head": ""}, moves))
+            if before != "STARTED":
+                continue
+            mine = [c for c in counters.get(number, []) if c["epoch"] == step["epoch"]]
+            for counter in sorted(mine, key=lambda c: c["steps"]):
+                at, order = max(at, counter["at"]), order + 1
+                body = {k: counter[k] for k in ("row", "epoch", "steps")}
+                found.append((at, (2, number, order), "count", body, []))
     found.sort(key=lambda link: (link[0], link[1]))
     return [(kind, at.date(), body, moves) for at, _order, kind, body, moves in found]
+
+
+def _by_row(bind: Any, table: str) -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, list[dict[str, Any]]] = {}
+    for line in _read(bind, table):
+        found.setdefault(line["row"], []).append(line)
+    return found
 
 
 def _moves(before: str | None, state: str, costs: dict[str, list[int]]) -> list[Any]:
