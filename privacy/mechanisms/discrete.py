@@ -1,9 +1,15 @@
-"""Single releases on counts: the discrete Gaussian, with its sensitivity stated by the caller.
+"""Whole-number noise for counts: the discrete Gaussian and the discrete Laplace, drawn exactly.
 
-`discrete_gaussian` samples exactly, with integer arithmetic only (Canonne, Kamath and Steinke 2020,
-algorithms 1 to 3), so there are no floating-point bits to attack. Its Rényi divergence for a shift by
-an integer vector v is at most α·‖v‖₂²/(2σ²) (ibid., proposition 5, coordinate by coordinate), the
-continuous Gaussian's: the ledger therefore prices it as `gaussian_event(σ/Δ₂)`.
+Relation: add/remove of one unit. The caller states the sensitivity, jointly over all that is released
+together; both mechanisms add independent noise to each coordinate of an integer vector.
+
+- Discrete Gaussian: the Rényi divergence for a shift by an integer vector v is at most α·‖v‖₂²/(2σ²)
+  (Canonne, Kamath and Steinke 2020, proposition 5, coordinate by coordinate), the continuous one's. Its
+  price therefore is that of σ/Δ₂, by a Rényi bound only (`discrete_gaussian_event`).
+- Discrete Laplace: P(x)/P(x+v) ≤ exp(a·|v|) by the triangle inequality, so the vector is (a·Δ₁)-DP.
+
+Sampling uses whole numbers only, so there are no floating-point bits to attack. It stops holding for
+counts that are no whole numbers, or whose sum with the noise leaves 64 bits.
 
 Sensitivity of stacked confusion matrices. One unit with one record in the hold-out changes exactly
 one cell by one in each of A matrices, published together: Δ₂ = √A under add/remove. A person with at
@@ -15,16 +21,13 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import check_positive, check_whole
-
-RandBelow = Callable[[int], int]
-"""n → a uniform whole number in [0, n)."""
+from privacy.mechanisms.exact import RandBelow, bernoulli_exp, two_sided_geometric
 
 
 def confusion_sensitivity(*, arms: int, records_per_unit: int) -> float:
@@ -45,10 +48,23 @@ def discrete_gaussian(*, sigma: float, randbelow: RandBelow = secrets.randbelow)
     variance = Fraction(sigma) ** 2
     scale = math.floor(sigma) + 1
     while True:
-        candidate = _discrete_laplace(scale, randbelow)
+        candidate = two_sided_geometric(Fraction(1, scale), randbelow)
         gap = (Fraction(abs(candidate)) - variance / scale) ** 2 / (2 * variance)
-        if _bernoulli_exp(gap, randbelow):
+        if bernoulli_exp(gap, randbelow):
             return candidate
+
+
+def discrete_laplace(*, noise_parameter: float, randbelow: RandBelow = secrets.randbelow) -> int:
+    """One exact draw with P(x) ∝ exp(−a·|x|) over the integers.
+
+    Added to a count of L1 sensitivity Δ it is (a·Δ)-DP: `discrete_laplace_event`.
+
+    Args:
+        noise_parameter: a = ε/Δ, finite and > 0.
+        randbelow: Source of uniform integers; the operating system's by default.
+    """
+    check_positive("noise_parameter", noise_parameter, remedy="It is ε over the sensitivity.")
+    return two_sided_geometric(Fraction(noise_parameter), randbelow)
 
 
 def noised_counts(
@@ -57,35 +73,3 @@ def noised_counts(
     """`counts` (any shape, whole numbers) plus independent discrete Gaussian noise."""
     noise = [discrete_gaussian(sigma=sigma, randbelow=randbelow) for _ in range(counts.size)]
     return counts + np.array(noise, dtype=np.int64).reshape(counts.shape)
-
-
-def _bernoulli(p: Fraction, randbelow: RandBelow) -> bool:
-    return randbelow(p.denominator) < p.numerator
-
-
-def _bernoulli_exp(gamma: Fraction, randbelow: RandBelow) -> bool:
-    """True with probability exp(−gamma), exactly, for gamma ≥ 0."""
-    while gamma > 1:
-        if not _bernoulli_exp(Fraction(1), randbelow):
-            return False
-        gamma -= 1
-    k = 1
-    while _bernoulli(gamma / k, randbelow):
-        k += 1
-    return k % 2 == 1
-
-
-def _discrete_laplace(scale: int, randbelow: RandBelow) -> int:
-    """P(x) ∝ exp(−|x|/scale) over the integers."""
-    while True:
-        u = randbelow(scale)
-        if not _bernoulli_exp(Fraction(u, scale), randbelow):
-            continue
-        v = 0
-        while _bernoulli_exp(Fraction(1), randbelow):
-            v += 1
-        magnitude = u + scale * v
-        negative = randbelow(2) == 1
-        if negative and magnitude == 0:
-            continue
-        return -magnitude if negative else magnitude

@@ -1,4 +1,4 @@
-"""The discrete Gaussian against its exact distribution, and joint sensitivities."""
+"""Whole-number noise against its exact distribution, and joint sensitivities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privacy.errors import PlanError
-from privacy.mechanisms import confusion_sensitivity, discrete_gaussian, noised_counts
+from privacy.mechanisms import (
+    confusion_sensitivity,
+    discrete_gaussian,
+    discrete_laplace,
+    noised_counts,
+)
 
 SIGMAS = [0.4, 1.0, 2.5, 7.3]
 
@@ -59,6 +64,29 @@ class TestDiscreteGaussian:
     def test_two_draws_from_the_operating_system_differ(self):
         one, two = ([discrete_gaussian(sigma=1e6) for _ in range(8)] for _ in range(2))
         assert one != two
+
+
+class TestDiscreteLaplace:
+    @pytest.mark.parametrize("rate", [0.15, 0.7, 1.0, 2.3])
+    def test_has_the_exact_distribution(self, rate):
+        count, reach = 8000, math.ceil(40 / rate)
+        randbelow = random.Random(14).randrange
+        sample = np.array(
+            [discrete_laplace(noise_parameter=rate, randbelow=randbelow) for _ in range(count)]
+        )
+        weights = np.exp(-rate * np.abs(np.arange(-reach, reach + 1)))
+        expected = count * weights / weights.sum()
+        observed = np.bincount(sample + reach, minlength=2 * reach + 1)
+        keep = expected >= 5
+        seen = np.append(observed[keep], observed[~keep].sum())
+        awaited = np.append(expected[keep], expected[~keep].sum())
+        statistic = float(((seen - awaited) ** 2 / awaited).sum())
+        assert stats.chi2.sf(statistic, len(seen) - 1) > 1e-3
+
+    @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
+    def test_refuses_a_rate_out_of_range(self, rate):
+        with pytest.raises(PlanError, match=r"noise_parameter must be .*got"):
+            discrete_laplace(noise_parameter=rate)
 
 
 class TestNoisedCounts:
