@@ -4,15 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CARRIERS := data/carriers
+EXHAUSTIVE := tests/storage/ledger/faults/exhaustive.txt
 DPMIX_DATA ?= $(CURDIR)/data
 export DPMIX_DATA
 
-.PHONY: help setup demo test test-system benchmark benchmark-ledger benchmark-noise check up down clean
+.PHONY: help setup demo test test-exhaustive test-system benchmark benchmark-ledger benchmark-noise check up down clean
 
 help:
 	@echo "make demo         set up, then run the whole pipeline on real data"
 	@echo "make test         the test suite (under 10 minutes)"
 	@echo "make test-system  slow tests: real server and worker, kills, the whole demo"
+	@echo "make test-exhaustive  the ledger killed and cut at every point (half an hour)"
 	@echo "make benchmark    utility over seeds (writes tests/benchmarks/utility.json)"
 	@echo "make benchmark-ledger  the ledger's speed on SQLite and PostgreSQL (tests/benchmarks/ledger.json)"
 	@echo "make benchmark-noise   the noise's speed (tests/benchmarks/noise.json)"
@@ -44,7 +46,10 @@ demo: setup
 	@$(BIN)/dpmix demo
 
 test: setup
-	@$(BIN)/pytest -m "not system" -n 2 --dist loadfile
+	@$(BIN)/pytest -m "not system and not exhaustive" -n 2 --dist loadfile
+
+test-exhaustive: setup
+	@$(BIN)/pytest -m exhaustive --durations=0 > $(EXHAUSTIVE); code=$$?; cat $(EXHAUSTIVE); exit $$code
 
 test-system: setup
 	@$(BIN)/pytest -m system

@@ -7,6 +7,7 @@ from prefect import flow
 from tasks.auditing import audit_plan, gate_on_audit
 from tasks.embedding import EncoderOptions
 from tasks.planning import build_plan
+from tasks.releasing import close_evidence
 from tasks.sections import (
     AuditSection,
     CorpusSection,
@@ -41,4 +42,5 @@ def audit(
     run = build_plan(dataset, corpus.name, encoder, training, mixing, evaluation, audit)
     verdict = audit_plan(run)
     gate_on_audit(run)
+    close_evidence(run)
     return verdict

@@ -27,6 +27,7 @@ from privacy.accounting import (
     ACCOUNTANT,
     calibrate_noise,
     dpsgd_event,
+    event_from_json,
     event_to_json,
     pld_epsilon,
 )
@@ -196,7 +197,7 @@ class Plan:
             "schema": SCHEMA,
             "relation": RELATION,
             "accountant": ACCOUNTANT,
-            "event": event_to_json(self.event),
+            "event": event_to_json(self.event, schema=1),
             "sampler": "poisson",
             "divisor": self.divisor,
             **value,
@@ -238,7 +239,7 @@ class Plan:
         mixing["strategies"] = tuple(mixing["strategies"])
         rest["classes"] = tuple(rest["classes"])
         plan = cls(mixing=MixingPlan(**mixing), **rest)
-        if event_to_json(plan.event) != event or plan.divisor != divisor:
+        if event_from_json(event) != plan.event or plan.divisor != divisor:
             raise PlanError(
                 "the plan's event or divisor does not follow from its q, σ, T and n: it was edited. "
                 "Build the plan anew."

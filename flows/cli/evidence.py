@@ -54,6 +54,8 @@ def replay(
 ) -> None:
     """Repeat a sealed run from its noise and compare the model; for the auditor."""
     from flows.commands.evidence import replay_command
+    from flows.commands.run import quiet
 
+    quiet()
     for line in replay_command(run, auditor_key=auditor_key):
         typer.echo(line)

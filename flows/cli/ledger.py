@@ -220,6 +220,15 @@ def verify() -> None:
 
 
 @app.command()
+def reconcile(dataset: Annotated[str, typer.Argument(help="A registered dataset.")]) -> None:
+    """After a restored backup: book again what the evidence shows to have started since."""
+    from tasks import reconciling
+
+    for line in reconciling.reconcile(dataset):
+        typer.echo(line)
+
+
+@app.command()
 def migrate(
     grants: Annotated[
         str, typer.Option(help="Print the GRANT statements for this role (PostgreSQL).")

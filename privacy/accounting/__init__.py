@@ -7,11 +7,14 @@ Relation: add/remove of one privacy unit, Poisson sampling over units. Prices of
 
 from importlib.metadata import version
 
+from privacy.accounting.calibration import calibrate_noise
 from privacy.accounting.compositions import compare
 from privacy.accounting.events import (
+    ApproximateDpEvent,
     DiscreteGaussianDpEvent,
     ExponentialDpEvent,
     PureDpEvent,
+    approximate_event,
     discrete_gaussian_event,
     discrete_laplace_event,
     dpsgd_event,
@@ -24,7 +27,7 @@ from privacy.accounting.events import (
 )
 from privacy.accounting.filters import FILTERS, Filter, make_filter
 from privacy.accounting.gaussian import GaussianFilter
-from privacy.accounting.prices import calibrate_noise, pld_epsilon, rdp_epsilon
+from privacy.accounting.prices import pld_epsilon, rdp_epsilon
 from privacy.accounting.renyi import ORDERS, UNITS_PER_NAT, RenyiFilter, renyi_divergence
 
 ACCOUNTANT = f"dp-accounting {version('dp-accounting')}"
@@ -35,12 +38,14 @@ __all__ = [
     "FILTERS",
     "ORDERS",
     "UNITS_PER_NAT",
+    "ApproximateDpEvent",
     "DiscreteGaussianDpEvent",
     "ExponentialDpEvent",
     "Filter",
     "GaussianFilter",
     "PureDpEvent",
     "RenyiFilter",
+    "approximate_event",
     "calibrate_noise",
     "compare",
     "discrete_gaussian_event",

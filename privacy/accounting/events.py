@@ -6,12 +6,19 @@ relation is add/remove of one privacy unit, everywhere; a noise multiplier is no
 sensitivity under that relation.
 
 Stored form (schema 2): {"schema": 2, "kind": …, its numbers}; parts of a composition need no schema of
-their own. What was stored without a schema has the same kinds and is read alike.
+their own. Schema 1 has no mark and knew Gaussian, Poisson-sampled, self-composed and composed events
+only, under the same names: it is read alike, and a stored plan, whose own schema covers it, is still
+written in it, so that plans keep their digests.
+
+A DpEvent can be built without any check, so every price takes the event apart by `leaves`, which checks
+each kind and number again: NaN, infinities, negatives, subnormals, counts below one, empty compositions
+and unknown kinds are refused there.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +36,9 @@ from privacy.errors import (
 
 SCHEMA = 2
 _AGAIN = "Price the mechanism again."
+_DEEPEST = 32  # nesting of a stored event: a forged one must not exhaust the stack
+MOST_REPEATS = 10**9
+MOST_SENSITIVITY = 10_000
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,17 @@ class PureDpEvent(DpEvent):
     """Any ε-DP mechanism, of which nothing else is known: permute-and-flip, for example."""
 
     epsilon: float
+
+
+@dataclass(frozen=True)
+class ApproximateDpEvent(DpEvent):
+    """Any (ε, δ)-DP mechanism, of which nothing else is known: a δ of its own.
+
+    It has a PLD and an agdp price, which charges its δ as leak; it has no Rényi price.
+    """
+
+    epsilon: float
+    delta: float
 
 
 @dataclass(frozen=True)
@@ -103,6 +124,10 @@ def discrete_laplace_event(*, noise_parameter: float, sensitivity: int = 1) -> D
     """The event of one discrete Laplace release: P(x) ∝ exp(−a·|x|), whole L1 sensitivity."""
     check_positive("noise_parameter", noise_parameter, remedy="It is ε over the sensitivity.")
     check_whole("sensitivity", sensitivity, at_least=1, remedy="Counts move by whole numbers.")
+    if sensitivity > MOST_SENSITIVITY:
+        raise PlanError(
+            f"sensitivity must be at most {MOST_SENSITIVITY}; got {sensitivity}. Use Laplace noise."
+        )
     return dp_event.DiscreteLaplaceDpEvent(float(noise_parameter), sensitivity)
 
 
@@ -111,18 +136,41 @@ def pure_event(*, epsilon: float) -> DpEvent:
     return PureDpEvent(check_positive("epsilon", epsilon, remedy="State the mechanism's ε."))
 
 
+def approximate_event(*, epsilon: float, delta: float) -> DpEvent:
+    """The event of an (ε, δ)-DP mechanism of which nothing else is known; δ in (0, 1)."""
+    return ApproximateDpEvent(
+        check_positive("epsilon", epsilon, remedy="State the mechanism's ε."),
+        check_positive("delta", delta, below=1, remedy="State the mechanism's δ, below 1/n."),
+    )
+
+
 def exponential_event(*, epsilon: float) -> DpEvent:
     """The event of one exponential mechanism at ε."""
     return ExponentialDpEvent(check_positive("epsilon", epsilon, remedy="State the mechanism's ε."))
 
 
-def event_to_json(event: DpEvent) -> dict[str, Any]:
+def event_to_json(event: DpEvent, *, schema: int = SCHEMA) -> dict[str, Any]:
     """Serialise an event. Inverse of `event_from_json`.
 
+    Args:
+        event: A mechanism, or a composition of mechanisms, that this version can price.
+        schema: 2; 1 inside a stored plan.
+
     Raises:
-        UnsupportedMechanism: The event holds a kind that the ledger does not know.
+        UnsupportedMechanism: The event holds a kind that the ledger, or schema 1, does not know.
+        PlanError: A number in it is out of range.
     """
-    return {"schema": SCHEMA, **_to_json(event)}
+    parts = leaves(event)
+    if schema == SCHEMA:
+        return {"schema": SCHEMA, **_to_json(event)}
+    for part, _count in parts:
+        if not isinstance(
+            part, dp_accounting.GaussianDpEvent | dp_accounting.PoissonSampledDpEvent
+        ):
+            raise UnsupportedMechanism(
+                f"{type(part).__name__} is unknown to schema 1. Use schema 2."
+            )
+    return _to_json(event)
 
 
 def _to_json(event: DpEvent) -> dict[str, Any]:
@@ -136,12 +184,9 @@ def _to_json(event: DpEvent) -> dict[str, Any]:
         return {"kind": "self_composed", "count": int(event.count), "event": _to_json(event.event)}
     if isinstance(event, dp_accounting.ComposedDpEvent):
         return {"kind": "composed", "events": [_to_json(e) for e in event.events]}
-    for kind, (cls, names, _make) in _LEAVES.items():
-        if type(event) is cls:
-            return {"kind": kind, **{name: getattr(event, name) for name in names}}
-    raise UnsupportedMechanism(
-        f"mechanism {type(event).__name__} has no price here. Known: {', '.join(_KINDS)}."
-    )
+    kind, names = next((k, n) for k, (cls, n, _make) in _LEAVES.items() if type(event) is cls)
+    numbers = {name: getattr(event, name) for name in names}
+    return {"kind": kind} | {n: v if n == "sensitivity" else float(v) for n, v in numbers.items()}
 
 
 def event_from_json(value: Mapping[str, Any]) -> DpEvent:
@@ -152,45 +197,56 @@ def event_from_json(value: Mapping[str, Any]) -> DpEvent:
         PlanError: A part is missing or out of range.
     """
     try:
-        if value.get("schema", SCHEMA) != SCHEMA:
+        schema = value.get("schema", 1)
+        if isinstance(schema, bool) or schema not in (1, SCHEMA):
             raise UnsupportedMechanism(
-                f"the stored event has schema {value['schema']!r}; this version reads {SCHEMA}. Update "
+                f"the stored event has schema {schema!r}; this version reads 1 and {SCHEMA}. Update "
                 "dpmix."
             )
-        return _from_json(value)
+        event = _from_json(value, _DEEPEST)
+        leaves(event)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, PrivacyError):
             raise
         raise PlanError(
             f"the stored event {value!r} lacks a part or holds a wrong one ({error}). {_AGAIN}"
         ) from None
+    return event
 
 
-def _from_json(value: Mapping[str, Any]) -> DpEvent:
+def _from_json(value: Mapping[str, Any], depth: int) -> DpEvent:
+    if depth == 0:
+        raise PlanError(f"the stored event nests more than {_DEEPEST} deep. {_AGAIN}")
     kind = value["kind"]
     if kind == "poisson_sampled":
-        inner = _from_json(value["event"])
+        inner = _from_json(value["event"], depth - 1)
         if not isinstance(inner, dp_accounting.GaussianDpEvent):
             raise UnsupportedMechanism(
                 f"a Poisson-sampled {value['event']['kind']!r} has no price here; only gaussian has."
             )
         return dpsgd_event(
             noise_multiplier=inner.noise_multiplier,
-            sample_rate=float(value["sample_rate"]),
+            sample_rate=_number(value["sample_rate"]),
             steps=1,
         ).event
     if kind == "self_composed":
         count = check_whole("count", value["count"], at_least=1, remedy=_AGAIN)
-        return dp_accounting.SelfComposedDpEvent(_from_json(value["event"]), count)
+        return dp_accounting.SelfComposedDpEvent(_from_json(value["event"], depth - 1), count)
     if kind == "composed":
-        return dp_accounting.ComposedDpEvent([_from_json(e) for e in value["events"]])
+        return dp_accounting.ComposedDpEvent([_from_json(e, depth - 1) for e in value["events"]])
     if kind not in _LEAVES:
         raise UnsupportedMechanism(
             f"mechanism kind {kind!r} is unknown to this version; known: {', '.join(_KINDS)}."
         )
     _cls, names, make = _LEAVES[kind]
-    numbers = {n: value[n] if n == "sensitivity" else float(value[n]) for n in names}
-    return make(**numbers)
+    return make(**{n: value[n] if n == "sensitivity" else _number(value[n]) for n in names})
+
+
+def _number(value: object) -> float:
+    # float() would take a string or a truth value too; in a stored event either is an edit.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PlanError(f"a stored event's number must be a number; got {value!r}. {_AGAIN}")
+    return float(value)
 
 
 _LEAVES: dict[str, tuple[type[DpEvent], tuple[str, ...], Callable[..., DpEvent]]] = {
@@ -203,18 +259,62 @@ _LEAVES: dict[str, tuple[type[DpEvent], tuple[str, ...], Callable[..., DpEvent]]
         dp_event.DiscreteLaplaceDpEvent, ("noise_parameter", "sensitivity"), discrete_laplace_event,
     ),
     "pure": (PureDpEvent, ("epsilon",), pure_event),
+    "approximate": (ApproximateDpEvent, ("epsilon", "delta"), approximate_event),
     "exponential": (ExponentialDpEvent, ("epsilon",), exponential_event),
 }  # fmt: skip
 _KINDS = (*_LEAVES, "poisson_sampled", "self_composed", "composed")
 
 
-def leaves(event: DpEvent, count: int = 1) -> list[tuple[DpEvent, int]]:
-    """The event's parts with how often each happens: (a single or a sampled mechanism, count)."""
+def leaves(event: DpEvent) -> list[tuple[DpEvent, int]]:
+    """The single and sampled mechanisms of an event, each once and checked, with its count.
+
+    In one canonical order, so that no price depends on the order of composition. A Poisson-sampled
+    Gaussian at rate 1 is a Gaussian.
+
+    Raises:
+        UnsupportedMechanism: A kind that no price is known for.
+        PlanError: A number out of its range.
+    """
+    found: Counter[DpEvent] = Counter()
+    _collect(event, 1, found)
+    for count in found.values():
+        if count > MOST_REPEATS:
+            raise PlanError(f"count must be at most {MOST_REPEATS}; got {count}. Count the runs.")
+    return sorted(found.items(), key=lambda item: repr(item[0]))
+
+
+def _collect(event: DpEvent, count: int, found: Counter[DpEvent]) -> None:
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
-        return leaves(event.event, count * int(event.count))
-    if isinstance(event, dp_accounting.ComposedDpEvent):
-        return [part for e in event.events for part in leaves(e, count)]
-    return [(event, count)]
+        check_whole("count", event.count, at_least=1, remedy="Count the runs.")
+        _collect(event.event, count * int(event.count), found)
+    elif isinstance(event, dp_accounting.ComposedDpEvent):
+        if not event.events:
+            raise PlanError("events must hold at least one event; got none. Name what is released.")
+        for part in event.events:
+            _collect(part, count, found)
+    elif isinstance(event, dp_accounting.PoissonSampledDpEvent):
+        if not isinstance(event.event, dp_accounting.GaussianDpEvent):
+            raise UnsupportedMechanism(
+                f"a Poisson-sampled {type(event.event).__name__} has no price here; only a "
+                "GaussianDpEvent has."
+            )
+        step = dpsgd_event(
+            noise_multiplier=event.event.noise_multiplier,
+            sample_rate=event.sampling_probability,
+            steps=1,
+        ).event
+        found[step.event if step.sampling_probability == 1 else step] += count
+    else:
+        found[_checked(event)] += count
+
+
+def _checked(event: DpEvent) -> DpEvent:
+    for cls, names, make in _LEAVES.values():
+        if type(event) is cls:
+            return make(**{name: getattr(event, name) for name in names})
+    raise UnsupportedMechanism(
+        f"mechanism {type(event).__name__} has no price here. Known: {', '.join(_KINDS)}."
+    )
 
 
 def pure_epsilon(event: DpEvent) -> float | None:
@@ -245,11 +345,11 @@ def require_priceable(event: DpEvent, least: float = LEAST_NOISE) -> None:
                 f"noise_multiplier must lie in [{least:g}, {MOST_NOISE:g}] to be priced; got "
                 f"{sigma}. Calibrate it to an epsilon."
             )
-        alone = pure_epsilon(inner)
-        if alone is not None and alone > 1 / LEAST_NOISE:
+        alone = inner.epsilon if isinstance(inner, ApproximateDpEvent) else pure_epsilon(inner)
+        if alone is not None and alone > 1 / least:
             raise PrivacyError(
-                f"epsilon of one release must be at most {1 / LEAST_NOISE:g} to be priced; got {alone}."
-                " Ask for less."
+                f"epsilon of one release must be at most {1 / least:g} to be priced; got {alone}. "
+                "Ask for less."
             )
 
 

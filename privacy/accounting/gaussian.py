@@ -20,14 +20,22 @@ is (1−δ₀)·δ_GDP(μ; ε) + δ₀ in both directions.
     post-processing of one μ_cap-GDP experiment: they are values of one Brownian motion with drift,
     looked at until the accumulated time reaches μ_cap² at the latest (Smith and Thakurta 2022; Koskela,
     Tobaben and Honkela 2023). Nothing is lost, unlike with other filters.
- 4. The leaks are coins of their own; the chance that any of them shows the input is at most Σδ₀ ≤
-    δ₀_cap. Conditioned on none, 3 applies: the claim is a leak of δ₀_cap before one μ_cap-GDP
-    experiment. ∎
+ 4. The leaks. Let U be uniform on (0, 1). Let the one experiment show the input and U if U ≤ δ₀_cap,
+    and the Gaussian of 3 otherwise. Let a run leak when U first falls below 1 − Π(1 − δ₀), taken over
+    the runs so far. That is each run's own chance, independent of what was seen while nothing has
+    leaked; and as 1 − Π(1 − δ₀) never passes Σδ₀ ≤ δ₀_cap, no run leaks when U > δ₀_cap. So the whole
+    sequence can be generated from the one experiment: with the input known, exactly; without it, as
+    in 3. The claim is the curve of that experiment. ∎
 
 This is *not* the central-limit approximation of DP-SGD by a Gaussian, which understates: μ comes from
 the run's own loss distribution, cell by cell. On a grid 0 = ε₀ < … < ε_m, cell i compares the larger
 side of the run, δ_run(ε_i), with the smaller side of the Gaussian, δ_GDP(μ; ε_{i+1}); both fall with ε,
-so the inequality holds inside. Beyond ε_m the run is below δ₀ and the inequality is trivial.
+so the inequality holds inside. Beyond ε_m the run is below δ₀ and the inequality is trivial. δ_run
+carries a bound on the error of the Fourier transforms it comes from; where that bound is a noticeable
+part of δ₀ the run is refused: such a δ is too small for that many steps.
+
+A mechanism with a δ of its own is the pure mechanism of its ε behind one more leak: that δ is added to
+δ₀.
 
 Constants. δ₀_cap = δ/2, and each charge that is not exactly Gaussian takes δ₀ = δ/50: at most 25 such
 charges a block. A larger δ₀ makes a run's μ smaller (its far tail leaks instead) and the block's μ_cap
@@ -47,6 +55,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -54,16 +63,18 @@ import dp_accounting
 import numpy as np
 from dp_accounting import DpEvent
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtri
+from scipy.special import ndtri
 
+from privacy.accounting.analytic import gaussian_delta, gaussian_epsilon, gaussian_mu
 from privacy.accounting.events import (
+    ApproximateDpEvent,
+    PureDpEvent,
     event_from_json,
     event_to_json,
     leaves,
     require_priceable,
-    rounded_up,
 )
-from privacy.accounting.prices import loss_distribution
+from privacy.accounting.prices import deltas, loss_distribution, rounding_error
 from privacy.errors import PlanError, PrivacyError, check_positive
 
 UNITS_PER_MU_SQUARED = 10**9
@@ -77,32 +88,16 @@ RELEASES = 25
 NO_EPSILON = 1e6
 """Shown where the leak alone exceeds δ, so that no ε holds: only a booked-again history gets there."""
 
-_CELLS = 2000
+_CELLS = 4000
+_MOST_UNITS = 2**53  # what a reader with floats only still tells apart
 _ROUNDING = 1e-9
 Array = NDArray[np.float64]
 
 
-def gaussian_delta(mu: float, epsilon: Any) -> Any:
-    """δ_GDP(μ; ε) for μ > 0; of an array of ε, an array."""
-    at = np.asarray(epsilon, dtype=np.float64)
-    head = np.exp(log_ndtr(mu / 2 - at / mu))
-    tail = np.exp(at + log_ndtr(-mu / 2 - at / mu))
-    return np.maximum(head - tail, 0.0)
-
-
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Smallest ε ≥ 0 with δ_GDP(μ; ε) ≤ δ, rounded up to 1e-6."""
-    if mu <= 0 or gaussian_delta(mu, 0.0) <= delta:
-        return 0.0
-    low, high = 0.0, mu * mu / 2 + mu * 40
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
-    return rounded_up(high, 6)
-
-
 def dominating_mu(event: DpEvent, leak: float) -> float:
     """Smallest μ, to 1e-7 of it, such that μ-GDP with leak `leak` dominates the event everywhere.
+
+    Everywhere is: in both directions, on every cell of a grid of ε ≥ 0, and beyond its end.
 
     Args:
         event: Its loss distribution must exist.
@@ -116,32 +111,46 @@ def dominating_mu(event: DpEvent, leak: float) -> float:
 
 @lru_cache(maxsize=512)
 def _dominating_mu(stored: str, leak: float) -> float:
-    grid, left = _cells(loss_distribution(event_from_json(json.loads(stored))), leak)
+    event = event_from_json(json.loads(stored))
+    error = rounding_error(event)
+    if error > leak / 10:
+        raise PrivacyError(
+            f"delta must be at least {10 * RELEASES / LEAK_SHARE * error:.1e} for that many steps "
+            f"under filter agdp; got {leak * RELEASES / LEAK_SHARE:.1e}. Take fewer steps, or use a "
+            "block with the renyi filter."
+        )
+    grid, left = _cells(loss_distribution(event), leak, error)
     if len(grid) == 0:
         return 0.0
     needed = (left - leak) / (1 - leak)
-    high = 1e-6
-    while not _dominates(high, grid, needed):
-        high *= 2
+    if needed[0] > 1 - 1e-9:
+        raise PrivacyError(
+            f"the mechanism's total variation must be below 1 - 1e-9 for filter agdp; got {needed[0]}. "
+            "Add noise, or take fewer steps."
+        )
+    high = float(np.max(gaussian_mu(needed, grid))) * (1 + _ROUNDING)
+    while not dominates(high, grid, needed):
+        high *= 1 + 1e-7
         if high > 1e3:
             raise PrivacyError(
                 "no Gaussian up to mu = 1000 dominates the mechanism. Add noise, or use a block with "
                 "the renyi filter."
             )
-    low = high / 2
-    while high - low > 1e-7 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if _dominates(middle, grid, needed) else (middle, high)
     return high
 
 
-def _cells(distribution: Any, leak: float) -> tuple[Array, Array]:
+def _cells(distribution: Any, leak: float, error: float = 0.0) -> tuple[Array, Array]:
     """(right edge, δ_run at the left edge) of every cell in which δ_run exceeds the leak."""
-    total = float(distribution.get_delta_for_epsilon(0.0)) * (1 + _ROUNDING)
+
+    def run(at: Array) -> Array:
+        # The discretised distribution is pessimistic; the slack covers its own rounding.
+        return np.minimum(deltas(distribution, at) * (1 + _ROUNDING) + error, 1.0)
+
+    total = float(run(np.zeros(1))[0])
     if total <= leak:
         return np.empty(0), np.empty(0)
     end = 1e-3
-    while float(distribution.get_delta_for_epsilon(end)) > leak:
+    while float(run(np.array([end]))[0]) > leak:
         end *= 1.5
         if end > 1e4:
             raise PrivacyError(
@@ -152,13 +161,25 @@ def _cells(distribution: Any, leak: float) -> tuple[Array, Array]:
     scale = max(2 * float(ndtri((1 + min(total, 1 - 1e-12)) / 2)), 1e-9)
     fine = np.linspace(0.0, min(scale / 4, end), _CELLS // 4)
     edges = np.unique(np.concatenate([fine, np.linspace(0.0, end, _CELLS)]))
-    # The discretised distribution is pessimistic; the slack covers its own rounding.
-    run = np.asarray(distribution.get_delta_for_epsilon(edges[:-1])) * (1 + _ROUNDING)
-    return edges[1:], run
+    return edges[1:], run(edges[:-1])
 
 
-def _dominates(mu: float, right: Array, needed: Array) -> bool:
+def dominates(mu: float, right: Array, needed: Array) -> bool:
+    """Whether μ-GDP reaches, at every cell's right edge, what the run needs at its left edge."""
     return bool(np.all(gaussian_delta(mu, right) * (1 - _ROUNDING) >= needed))
+
+
+@lru_cache(maxsize=256)
+def _caps(epsilon: float, delta: float) -> tuple[int, int]:
+    leaks = math.floor(delta * LEAK_SHARE * UNITS_PER_DELTA)
+    share = leaks / UNITS_PER_DELTA
+    wanted = (delta - share) / (1 - share)
+    low, high = 0.0, 1e3
+    for _ in range(200):
+        middle = (low + high) / 2
+        fits = middle == 0 or gaussian_delta(middle, epsilon) * (1 + _ROUNDING) <= wanted
+        low, high = (middle, high) if fits else (low, middle)
+    return math.floor(low * low * UNITS_PER_MU_SQUARED), leaks
 
 
 @dataclass(frozen=True)
@@ -194,42 +215,38 @@ class GaussianFilter:
 
     def caps(self) -> tuple[int, ...]:
         """(μ_cap², δ₀_cap) in units, rounded down."""
-        leaks = math.floor(self.delta * LEAK_SHARE * UNITS_PER_DELTA)
-        share = leaks / UNITS_PER_DELTA
-        wanted = (self.delta - share) / (1 - share)
-        low, high = 0.0, 1e3
-        for _ in range(200):
-            middle = (low + high) / 2
-            fits = middle == 0 or gaussian_delta(middle, self.epsilon) * (1 + _ROUNDING) <= wanted
-            low, high = (middle, high) if fits else (low, middle)
-        return math.floor(low * low * UNITS_PER_MU_SQUARED), leaks
+        return _caps(self.epsilon, self.delta)
 
     def costs(self, event: DpEvent) -> tuple[int, ...]:
         """(μ², δ₀) of the event in units, rounded up.
 
         Raises:
             UnsupportedMechanism: A part has no loss distribution.
+            PrivacyError: A number out of range, or more than any block holds.
         """
         require_priceable(event)
-        exact, rest = 0.0, []
+        exact, own, rest = Fraction(0), Fraction(0), []
         for part, count in leaves(event):
-            inner = part
-            # At q = 1 every unit is in every step: nothing is sampled.
-            if (
-                isinstance(part, dp_accounting.PoissonSampledDpEvent)
-                and part.sampling_probability == 1
-            ):
-                inner = part.event
-            if isinstance(inner, dp_accounting.GaussianDpEvent):
-                exact += count / float(inner.noise_multiplier) ** 2
-            else:
-                rest.append(dp_accounting.SelfComposedDpEvent(part, count))
-        squared = exact
+            if isinstance(part, dp_accounting.GaussianDpEvent):
+                exact += count / Fraction(float(part.noise_multiplier)) ** 2
+                continue
+            known = part
+            if isinstance(part, ApproximateDpEvent):
+                known = PureDpEvent(part.epsilon)
+                own += count * Fraction(part.delta)
+            rest.append(dp_accounting.SelfComposedDpEvent(known, count))
+        units = math.ceil(exact * UNITS_PER_MU_SQUARED)
         if rest:
-            composed = rest[0] if len(rest) == 1 else dp_accounting.ComposedDpEvent(rest)
-            squared += dominating_mu(composed, self.leak) ** 2
-        units = math.ceil(squared * (1 + 1e-12) * UNITS_PER_MU_SQUARED)
-        return max(1, units), self._leak_units if rest else 0
+            mu = dominating_mu(dp_accounting.ComposedDpEvent(rest), self.leak)
+            units += math.ceil(Fraction(mu) ** 2 * UNITS_PER_MU_SQUARED)
+        leak = math.ceil(own * UNITS_PER_DELTA) + (self._leak_units if rest else 0)
+        if units >= _MOST_UNITS or leak >= UNITS_PER_DELTA:
+            raise PrivacyError(
+                f"mu squared must be below {_MOST_UNITS / UNITS_PER_MU_SQUARED:g} and delta0 below 1; "
+                f"got {units / UNITS_PER_MU_SQUARED:g} and {leak / UNITS_PER_DELTA:g}. Add noise, or "
+                "take fewer steps."
+            )
+        return max(1, units), leak
 
     def epsilon_of(self, used: Sequence[int]) -> float:
         """The ε that `used` units would claim at this δ; 0 if nothing has been used."""

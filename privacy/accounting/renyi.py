@@ -32,6 +32,7 @@ import dp_accounting
 from dp_accounting import DpEvent
 
 from privacy.accounting.events import (
+    ApproximateDpEvent,
     DiscreteGaussianDpEvent,
     ExponentialDpEvent,
     finite,
@@ -88,6 +89,11 @@ def zcdp_rho(part: DpEvent) -> float:
     if isinstance(part, dp_accounting.GaussianDpEvent | DiscreteGaussianDpEvent):
         return 1 / (2 * float(part.noise_multiplier) ** 2)
     pure = pure_epsilon(part)
+    if isinstance(part, ApproximateDpEvent):
+        raise UnsupportedMechanism(
+            f"delta must be 0 for a Rényi price; got a mechanism with delta={part.delta} of its own. "
+            "Use a block with the agdp filter."
+        )
     if pure is None:
         raise UnsupportedMechanism(f"mechanism {type(part).__name__} has no Rényi price here.")
     return pure**2 / (8 if isinstance(part, ExponentialDpEvent) else 2)

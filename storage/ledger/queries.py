@@ -195,6 +195,7 @@ def entries(connection: sa.Connection, dataset: str | None) -> list[Entry]:
             created_at=utc(r.created_at),
             changed_at=utc(last[r.row].at),
             flow_run_id=r.flow_run_id,
+            run_count=r.run_count,
         )
         for r in connection.execute(
             sa.select(schema.reservations).order_by(schema.reservations.c.row)

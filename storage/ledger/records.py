@@ -156,3 +156,4 @@ class Entry:
     created_at: datetime
     changed_at: datetime
     flow_run_id: str
+    run_count: int

@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from storage.errors import PrivateDataError
 from storage.files import one_at_a_time, write_whole
 from storage.ledger import Ledger, ReadGrant
+from storage.private import ledger_head
 from storage.private.dataset import NAME, Dataset
 from storage.private.files import read_rows
 from storage.private.parsing import digest, fraction, parse, unit_id
@@ -72,7 +73,18 @@ class PrivateStore:
         return sorted(p.parent.name for p in self._root.glob("*/dataset.json"))
 
     def dataset(self, name: str) -> Dataset:
-        """A declaration.
+        """A declaration, of a dataset whose ledger has forgotten nothing.
+
+        Raises:
+            PrivateDataError: There is none, it belongs to another ledger, or its ledger is older than
+                what it has seen (see `storage.private.ledger_head`).
+        """
+        dataset = self.declaration(name)
+        ledger_head.check(self._root / name, self._ledger)
+        return dataset
+
+    def declaration(self, name: str) -> Dataset:
+        """A declaration as it stands; rows are read behind `dataset` only.
 
         Raises:
             PrivateDataError: There is none, or it belongs to another ledger.
@@ -90,6 +102,10 @@ class PrivateStore:
                 "this ledger is new or another one. Point DPMIX_LEDGER_URL at the right one."
             )
         return dataset
+
+    def reconciled(self, name: str) -> None:
+        """Take the ledger as it stands now for the dataset's; call it once it has been reconciled."""
+        ledger_head.accept(self._root / self.declaration(name).name, self._ledger)
 
     def declare(self, dataset: Dataset) -> Dataset:
         """Write a declaration, or confirm that it is the one that stands.
@@ -112,6 +128,7 @@ class PrivateStore:
         keys = {name: secrets.token_hex(32) for name in ("unit", "split", "order", "cache")}
         write_whole(folder / "keys.json", json.dumps(keys).encode(), mode=0o600)
         write_whole(path, dataset.to_json().encode(), mode=0o600)
+        ledger_head.remember(folder, self._ledger)
         return dataset
 
     def ingest(self, dataset: Dataset, path: Path, *, period: str = "") -> None:
@@ -162,6 +179,7 @@ class PrivateStore:
         """
         self._ledger.check_grant(grant, block)
         dataset = self.dataset(block.split("/", maxsplit=1)[0])
+        ledger_head.remember(self._root / dataset.name, self._ledger)
         table = self._table(block).sort_by([("unit", "ascending"), ("order", "ascending")])
         texts: list[str] = []
         labels: list[int] = []

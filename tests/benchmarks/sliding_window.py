@@ -67,7 +67,7 @@ def draw(seen, cap: float) -> str:
         f'<text x="{LEFT}" y="22" font-size="15" font-weight="600">Three years of monthly retraining '
         f"over the last twelve months: {len(seen)} runs, none refused</text>"
         f'<text x="{LEFT}" y="40">One line a block, ε spent by its filter. Blue: through the whole '
-        f"window, then retired (most {most:.3f}). Grey: not yet, or there before the first run.</text>"
+        f"window, then retired (most {most:.3f}). Grey: not yet.</text>"
         f"{scale}"
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(cap):.1f}" y2="{y(cap):.1f}" stroke="#dc2626" '
         f'stroke-dasharray="6 4"/><text x="{WIDTH - RIGHT}" y="{y(cap) - 5:.1f}" text-anchor="end" '

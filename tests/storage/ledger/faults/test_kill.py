@@ -126,7 +126,7 @@ def test_killed_at_chosen_points(scenario, stores, executioner, reference):
         strike(stores, executioner, of, scenario, target)
 
 
-@pytest.mark.system
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_killed_at_every_point(scenario, stores, executioner, reference):
     of = reference(scenario)

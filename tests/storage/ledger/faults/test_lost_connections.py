@@ -40,7 +40,7 @@ def test_a_cut_connection_changes_nothing(scenario, stores, executioner, postgre
     cut(stores, executioner, postgresql, scenario, every=61)
 
 
-@pytest.mark.system
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_cut_at_every_point_changes_nothing(scenario, stores, executioner, postgresql):
     cut(stores, executioner, postgresql, scenario, every=1)

@@ -58,7 +58,7 @@ def test_exactly_k_are_admitted(race):
     check(race, 2)
 
 
-@pytest.mark.system
+@pytest.mark.exhaustive
 def test_exactly_k_are_admitted_in_200_rounds(race):
     check(race, 200)
 

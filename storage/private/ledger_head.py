@@ -1,0 +1,60 @@
+"""The newest link of the ledger that a dataset has seen: a ledger that lacks it has forgotten something.
+
+`ledger-head.json` holds {"ledger", "sequence", "hash"} beside the declaration. It moves forward, never
+back, whenever a grant is confirmed, so it holds at least the link that started the newest read. A
+restored backup, or another ledger under the same id, does not hold that link and is refused until it has
+been reconciled.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from storage.errors import PrivateDataError
+from storage.files import one_at_a_time, write_whole
+from storage.ledger import Head, Ledger
+
+_FILE = "ledger-head.json"
+
+
+def check(folder: Path, ledger: Ledger) -> None:
+    """Refuse a ledger that lacks the link this dataset has seen.
+
+    Raises:
+        PrivateDataError: It is older than what was seen, or another one.
+    """
+    seen = _seen(folder)
+    if seen is not None and not ledger.contains(seen):
+        raise PrivateDataError(
+            f"the ledger at hand lacks link {seen.sequence} ({seen.hash[:12]}…), which dataset "
+            f"{folder.name!r} has seen: it is a restored backup or another ledger. Nothing is read. "
+            f"Point DPMIX_LEDGER_URL at the right one, or run `dpmix ledger reconcile {folder.name}`."
+        )
+
+
+def remember(folder: Path, ledger: Ledger) -> None:
+    """Move the head that was seen forward to the ledger's newest link."""
+    with one_at_a_time(folder / "ledger-head.lock"):
+        newest, seen = ledger.head(), _seen(folder)
+        if seen is None or newest.sequence > seen.sequence:
+            _write(folder, ledger, newest)
+
+
+def accept(folder: Path, ledger: Ledger) -> None:
+    """Take the ledger as it stands for the one that is seen, after its reconciliation."""
+    with one_at_a_time(folder / "ledger-head.lock"):
+        _write(folder, ledger, ledger.head())
+
+
+def _seen(folder: Path) -> Head | None:
+    path = folder / _FILE
+    if not path.is_file():
+        return None
+    value = json.loads(path.read_text())
+    return Head(int(value["sequence"]), str(value["hash"]))
+
+
+def _write(folder: Path, ledger: Ledger, head: Head) -> None:
+    value = {"ledger": ledger.id, "sequence": head.sequence, "hash": head.hash}
+    write_whole(folder / _FILE, json.dumps(value).encode(), mode=0o600)
