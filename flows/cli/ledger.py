@@ -216,7 +216,7 @@ def verify() -> None:
     from tasks.installation import Installation
 
     head = Installation.open().ledger.verify()
-    typer.echo(f"VALID: {head.sequence} links, head {head.hash}")
+    typer.echo(f"VALID: {head.sequence + 1} links, head {head.hash}")
 
 
 @app.command()
