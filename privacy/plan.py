@@ -197,7 +197,7 @@ class Plan:
             "schema": SCHEMA,
             "relation": RELATION,
             "accountant": ACCOUNTANT,
-            "event": event_to_json(self.event, schema=1),
+            "event": event_to_json(self.event),
             "sampler": "poisson",
             "divisor": self.divisor,
             **value,

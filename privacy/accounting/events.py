@@ -7,8 +7,7 @@ sensitivity under that relation.
 
 Stored form (schema 2): {"schema": 2, "kind": …, its numbers}; parts of a composition need no schema of
 their own. Schema 1 has no mark and knew Gaussian, Poisson-sampled, self-composed and composed events
-only, under the same names: it is read alike, and a stored plan, whose own schema covers it, is still
-written in it, so that plans keep their digests.
+only, under the same names: it is read alike, and can be written for whoever reads nothing else.
 
 A DpEvent can be built without any check, so every price takes the event apart by `leaves`, which checks
 each kind and number again: NaN, infinities, negatives, subnormals, counts below one, empty compositions
@@ -154,7 +153,7 @@ def event_to_json(event: DpEvent, *, schema: int = SCHEMA) -> dict[str, Any]:
 
     Args:
         event: A mechanism, or a composition of mechanisms, that this version can price.
-        schema: 2; 1 inside a stored plan.
+        schema: 2; 1 for readers of the first form.
 
     Raises:
         UnsupportedMechanism: The event holds a kind that the ledger, or schema 1, does not know.

@@ -100,8 +100,9 @@ class TestArithmetic:
         with pytest.raises(PlanError, match="delta must"):
             GaussianFilter(1.0, delta)
 
-    @settings(max_examples=6)
-    @given(st.floats(0.8, 20), st.floats(1e-3, 0.5), st.integers(1, 300))
+    # Within what has a price at all: less noise at higher rates hides nothing, and is refused.
+    @settings(max_examples=6, deadline=None)
+    @given(st.floats(0.8, 20), st.floats(1e-3, 0.2), st.integers(1, 150))
     def test_costs_follow_noise_rate_and_steps(self, sigma, rate, steps):
         gate = GaussianFilter(2.0, DELTA)
         cost = gate.costs(dpsgd(sigma, rate, steps))
