@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ import numpy.typing as npt
 from privacy.errors import PrivacyError
 from storage.embeddings import EmbeddingCache
 from storage.errors import StorageError
+from storage.files import write_whole
 from storage.ledger import ReadGrant
 from tasks.cleaning.stages import clean_private
 from tasks.embedding import EncoderOptions, encoder_of
@@ -35,27 +38,58 @@ class PrivateStageError(RuntimeError):
 def trust_zone(installation: Installation, dataset: str, run_id: str) -> Iterator[None]:
     """Keep the text of unexpected errors inside: it may quote private rows or their number.
 
-    Our own errors speak of declarations only and pass; anything else is written to the restricted
-    folder and replaced.
+    Our own errors speak of declarations only and pass, without the errors that they stand for: a log
+    would print those as well. Anything else is written to the restricted folder and replaced, an exit
+    with a text included; an interruption passes without what it says. What libraries log or warn about
+    meanwhile goes nowhere.
 
     Raises:
         PrivateStageError: In place of an unexpected error.
     """
     try:
-        yield
-    except (StorageError, PrivacyError):
+        with _unheard():
+            yield
+    except (StorageError, PrivacyError) as error:
+        error.__cause__ = error.__context__ = None
         raise
-    except Exception as error:  # noqa: BLE001 - whatever it says may quote private rows
-        target = installation.store.restricted(dataset) / f"{run_id}-error.txt"
-        target.touch(mode=0o600)
-        target.write_text(traceback.format_exc())
-        name = type(error).__name__
+    except KeyboardInterrupt:
+        failed = None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it says may quote private rows
+        failed = type(error).__name__
+        where = _keep(installation, dataset, run_id, traceback.format_exc())
     else:
         return
+    # From None: a `with` statement makes the first error the context, and logs print it, even though
+    # this is outside the handlers.
+    if failed is None:
+        raise KeyboardInterrupt from None
     raise PrivateStageError(
-        f"a private stage failed with {name}; its text may quote private data and is kept in "
-        f"{target}. The reservation stays charged."
-    )
+        f"a private stage failed with {failed}; its text may quote private data and {where}. The "
+        "reservation stays charged."
+    ) from None
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Silence logs and warnings of this process: libraries quote what they choke on, or its length."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _keep(installation: Installation, dataset: str, run_id: str, text: str) -> str:
+    """Write an error's text into the trust zone; says where, or that it could not be kept."""
+    try:
+        target = installation.store.restricted(dataset) / f"{run_id}-error.txt"
+        write_whole(target, text.encode("utf-8", "replace"), mode=0o600)
+    except (StorageError, OSError):
+        return "could not be kept"
+    return f"is kept in {target}"
 
 
 @dataclass(frozen=True)

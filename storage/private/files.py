@@ -46,13 +46,21 @@ def read_rows(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
     raise PrivateDataError(f"format {path.suffix!r} of {path.name} is unknown. Known: {known}.")
 
 
-def _require(path: Path, present: list[str], columns: tuple[str, ...]) -> None:
+def _require(path: Path, present: list[str], columns: tuple[str, ...], *, quoted: str) -> None:
     for column in columns:
         if column not in present:
             raise PrivateDataError(
-                f"{path.name} has no column {column!r}; its columns are {', '.join(present)}. Name "
-                "the right one with the --…-column options."
+                f"{path.name} has no column {column!r}{quoted}. Name the right one with the --…-column "
+                "options, and see that the file begins with the names of its columns."
             )
+
+
+def _header(reader: Iterator[list[str]]) -> list[str]:
+    """The first line of a delimited file. Never quoted: in a file without a header it is a row."""
+    try:
+        return next(reader, [])
+    except csv.Error:
+        return []
 
 
 def _delimited(path: Path, columns: tuple[str, ...], delimiter: str) -> Iterator[Row]:
@@ -60,8 +68,8 @@ def _delimited(path: Path, columns: tuple[str, ...], delimiter: str) -> Iterator
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         reader = csv.reader(stream, delimiter=delimiter, quoting=quoting)
-        header = next(reader, [])
-        _require(path, header, columns)
+        header = _header(reader)
+        _require(path, header, columns, quoted="")
         while True:
             try:
                 values = next(reader)
@@ -90,7 +98,8 @@ def _parquet(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
         table = pq.ParquetFile(path)
     except (pa.ArrowInvalid, OSError):
         raise PrivateDataError(f"{path.name} is not a Parquet file. Check the suffix.") from None
-    _require(path, table.schema_arrow.names, columns)
+    names = table.schema_arrow.names
+    _require(path, names, columns, quoted=f"; its columns are {', '.join(names)}")
     try:
         for batch in table.iter_batches(columns=list(columns)):
             values = [_values(column) for column in batch.columns]

@@ -33,6 +33,7 @@ from storage.private import ledger_head
 from storage.private.dataset import NAME, Dataset
 from storage.private.files import read_rows
 from storage.private.parsing import digest, fraction, parse, unit_id
+from storage.private.silence import in_silence
 
 _SCHEMA = pa.schema(
     [("unit", pa.string()), ("order", pa.string()), ("text", pa.string()), ("label", pa.int32())]
@@ -139,7 +140,7 @@ class PrivateStore:
         Raises:
             PrivateDataError: The *file* or the period's name is unusable.
         """
-        with one_at_a_time(self._root / dataset.name / "ingest.lock"):
+        with one_at_a_time(self._root / dataset.name / "ingest.lock"), in_silence():
             self._ingest(dataset, path, period)
 
     def _ingest(self, dataset: Dataset, path: Path, period: str) -> None:

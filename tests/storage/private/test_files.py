@@ -67,14 +67,17 @@ class TestWrongFile:
             texts(tmp_path / "a.xlsx")
 
     @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
-    def test_a_missing_column_is_named_with_those_there_are(self, tmp_path, name):
-        (tmp_path / name).write_text("body\n")
-        with pytest.raises(PrivateDataError, match="no column 'text'; its columns are body"):
+    def test_a_missing_column_is_named_and_a_first_line_that_may_be_a_row_is_not(
+        self, tmp_path, name
+    ):
+        (tmp_path / name).write_text("my secret\n")
+        with pytest.raises(PrivateDataError, match="no column 'text'") as refused:
             texts(tmp_path / name)
+        assert "secret" not in str(refused.value)
 
-    def test_a_missing_parquet_column_is_named(self, tmp_path):
+    def test_a_missing_parquet_column_is_named_with_those_there_are(self, tmp_path):
         pq.write_table(pa.table({"text": ["x"]}), tmp_path / "a.parquet")
-        with pytest.raises(PrivateDataError, match="no column 'label'"):
+        with pytest.raises(PrivateDataError, match="no column 'label'; its columns are text"):
             texts(tmp_path / "a.parquet")
 
     def test_a_damaged_parquet_is_refused_without_a_word_of_its_rows(self, tmp_path):
@@ -132,6 +135,17 @@ class TestWrongRow:
         pq.write_table(table, tmp_path / "a.parquet")
         found = texts(tmp_path / "a.parquet")
         assert [found[0], found[-1]] == ["one", "two"]
+
+    @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+    @pytest.mark.parametrize(
+        "row", [b'"never closed,good', b'{"text":"never closed', b'"', b'a"b"c,"']
+    )
+    def test_an_unclosed_quote_is_never_an_error(self, tmp_path, name, row):
+        head = {"a.csv": b"text,label\none,good\n", "a.tsv": b"text\tlabel\none\tgood\n"}
+        (tmp_path / name).write_bytes(
+            head.get(name, b'{"text":"one","label":"good"}\n') + row + b"\nlast"
+        )
+        assert texts(tmp_path / name)[0] == "one"
 
     def test_of_two_megabytes_is_read(self, tmp_path):
         long = "x" * 2_000_000
