@@ -25,7 +25,12 @@ def check(folder: Path, ledger: Ledger) -> None:
         PrivateDataError: It is older than what was seen, or another one.
     """
     seen = _seen(folder)
-    if seen is not None and not ledger.contains(seen):
+    if seen is None:
+        raise PrivateDataError(
+            f"dataset {folder.name!r} has lost {_FILE}, which says what its ledger must hold. Nothing "
+            f"is read. Compare the ledger with the evidence: `dpmix ledger reconcile {folder.name}`."
+        )
+    if not ledger.contains(seen):
         raise PrivateDataError(
             f"the ledger at hand lacks link {seen.sequence} ({seen.hash[:12]}…), which dataset "
             f"{folder.name!r} has seen: it is a restored backup or another ledger. Nothing is read. "

@@ -128,8 +128,8 @@ class PrivateStore:
         folder.mkdir(mode=0o700, exist_ok=True)
         keys = {name: secrets.token_hex(32) for name in ("unit", "split", "order", "cache")}
         write_whole(folder / "keys.json", json.dumps(keys).encode(), mode=0o600)
-        write_whole(path, dataset.to_json().encode(), mode=0o600)
         ledger_head.remember(folder, self._ledger)
+        write_whole(path, dataset.to_json().encode(), mode=0o600)
         return dataset
 
     def ingest(self, dataset: Dataset, path: Path, *, period: str = "") -> None:
@@ -138,8 +138,10 @@ class PrivateStore:
         Says nothing about the rows: not how many, not which were malformed.
 
         Raises:
-            PrivateDataError: The *file* or the period's name is unusable.
+            PrivateDataError: The *file* or the period's name is unusable, or the ledger has forgotten
+                what the dataset has seen.
         """
+        ledger_head.check(self._root / dataset.name, self._ledger)
         with one_at_a_time(self._root / dataset.name / "ingest.lock"), in_silence():
             self._ingest(dataset, path, period)
 
@@ -200,7 +202,7 @@ class PrivateStore:
     def cache(self, grant: ReadGrant, block: str) -> tuple[Path, bytes]:
         """Folder and key of what may be derived from a block and kept, for the holder of a grant."""
         self._ledger.check_grant(grant, block)
-        name = block.split("/", maxsplit=1)[0]
+        name = self.dataset(block.split("/", maxsplit=1)[0]).name
         folder = self._root / name / "cache"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder, bytes.fromhex(self._keys(name)["cache"])

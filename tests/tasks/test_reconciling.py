@@ -126,3 +126,12 @@ def test_the_head_never_moves_back(installation, tmp_path):
     seen = (installation.settings.private / "letters" / "ledger-head.json").read_text()
     installation.store.dataset("letters")
     assert (installation.settings.private / "letters" / "ledger-head.json").read_text() == seen
+
+
+def test_a_lost_head_is_no_way_around(installation):
+    run(installation, "first")
+    (installation.settings.private / "letters" / "ledger-head.json").unlink()
+    with pytest.raises(PrivateDataError, match=r"has lost ledger-head\.json"):
+        installation.store.dataset("letters")
+    reconcile("letters")
+    assert installation.store.dataset("letters").name == "letters"
