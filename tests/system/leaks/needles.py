@@ -23,10 +23,10 @@ WINDOW = 8
 _FEWEST_DIGITS = 6
 _NO_NUMBERS = re.compile(
     rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"  # a UUID
-    rb"|\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?"  # a date, with its time
+    rb"|\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?"  # a date, with its time
     rb'|", line \d+'  # a place in a traceback
 )
-_NUMBER = re.compile(rb"(?<![0-9A-Za-z.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![0-9A-Za-z]|\.\d)")
+_NUMBER = re.compile(rb"(?<![0-9A-Za-z.])\d+(?:\.\d+)?(?:[eE][-+]?\d{1,2})?(?![0-9A-Za-z]|\.\d)")
 _GROUPED = re.compile(rb"(?<![\[0-9A-Za-z.,])\d{1,3}(?:,\d{3})+(?![\],0-9A-Za-z])")
 # Shorter runs of printable bytes come about by chance where there is no text.
 _PRINTABLE = re.compile(rb"[\x20-\x7e]{12,}")
