@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,14 +69,10 @@ def machine(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def served(machine):
-    """The machine with data, a dataset, a corpus, and a server and a worker that run."""
+def table_rows(machine):
+    """A dataset and a corpus, and a server and a worker that run; how many rows the table has."""
     rows = machine.write_data()
-    m = ("--text-column", "review", "--label-column", "sentiment", "--person-column", "person")
-    declared = ("--classes", "negative,positive", "--records", str(RECORDS))
-    declared += ("--holdout-records", str(HOLDOUT_RECORDS), "--records-per-person", "2")
-    table = str(machine.given / "films.csv")
-    done = machine.dpmix("dataset", "register", "films", table, *m, *declared)
+    done = machine.register("films")
     assert done.returncode == 0, done.stderr
     up = machine.dpmix("up")
     assert up.returncode == 0, up.stderr
@@ -88,41 +85,123 @@ def served(machine):
 
 
 @pytest.fixture(scope="module")
-def released(machine, served):
-    """A released run by the worker."""
-    done = machine.deployed("retrain")
-    assert done.returncode == 0, done.stdout
-    (summary,) = machine.runs.glob("*/summary.json")
-    assert json.loads(summary.read_text())["released"]
-    return machine.records()
+def runs(machine, table_rows):
+    """Runs that end in every way: how each ended, and what the spies saw of it."""
+    profile = ("run", "retrain", "-p", str(machine.given / "profile.yaml"))
+    found = {"released": watched(machine, lambda: machine.deployed("retrain"))}
+    dear = ("--set", "training.epsilon=2.9")
+    found["refused"] = watched(machine, lambda: machine.dpmix(*profile, *dear))
+    for fault, act in {
+        "parsing": lambda: machine.register("broken"),
+        "kill": lambda: machine.deployed("retrain"),
+        "reading": lambda: machine.dpmix(*profile),
+        "training": lambda: machine.deployed("retrain"),
+    }.items():
+        with machine.fault(fault):
+            found[fault] = watched(machine, act)
+    for command in (("ledger", "status"), ("ledger", "history", "--json"), ("dataset", "list")):
+        assert machine.dpmix(*command).returncode == 0
+    exported = machine.dpmix("ledger", "export", str(machine.outputs / "export.jsonl"))
+    assert exported.returncode == 0, exported.stderr
+    return found
 
 
 @pytest.fixture(scope="module")
-def needles(machine, served, released):
-    """What is looked for, once all runs have ended and the services with them."""
-    machine.dpmix("down")
-    return needles_of(machine, served)
+def findings(machine, table_rows, runs):
+    """What is found outside of the trust zone once everything has ended, the services too."""
+    assert machine.dpmix("down").stdout.startswith("stopped")
+    return search([machine.searched], needles_of(machine, table_rows), exempt=exempt(machine))
 
 
-def test_the_spies_have_seen_what_is_looked_for(released):
-    counted = {k: sum(r["kind"] == k for r in released) for k in ("seed", "batch", "read")}
-    assert counted["seed"] > 3
-    assert counted["batch"] == 2 * STEPS
-    assert counted["read"] == 5  # two arms, the evaluation, two blocks of the member audit
-    assert sum(r["kind"] == "matrix" for r in released) == ARMS
-    (members,) = (r["result"] for r in released if r["kind"] == "members")
-    assert len(list(exact_figures(members))) > 3
-    assert all(r["rows"] > r["units"] > 0 for r in released if r["kind"] == "read")
+def watched(machine, act):
+    before = len(machine.records()) if machine.spied.joinpath("records.jsonl").exists() else 0
+    done = act()
+    return done, machine.records()[before:]
 
 
-def test_nothing_of_it_is_found_outside_of_the_trust_zone(machine, needles):
-    assert search([machine.searched], needles, exempt=[machine.home / "private"]) == []
+def exempt(machine):
+    """The trust zone, and nothing else: sealed seeds are searched like everything."""
+    return [machine.home / "private"]
 
 
-def test_the_trust_zone_is_its_owner_s_alone(machine, needles):
-    zone = machine.home / "private"
+def count(records, kind):
+    return sum(r["kind"] == kind for r in records)
+
+
+class TestTheRuns:
+    """Each of them got as far as it should, and the spies saw it: what is not found was there."""
+
+    def test_one_is_released_and_every_secret_of_it_is_known(self, runs, machine):
+        done, seen = runs["released"]
+        assert done.returncode == 0, done.stdout
+        assert count(seen, "seed") > ARMS
+        assert count(seen, "batch") == 2 * STEPS
+        assert count(seen, "read") == 5  # two arms, the evaluation, both sides of the member audit
+        assert all(r["rows"] > r["units"] > 0 for r in seen if r["kind"] == "read")
+        assert count(seen, "matrix") == ARMS
+        (members,) = (r["result"] for r in seen if r["kind"] == "members")
+        assert len(list(exact_figures(members))) > 3
+        summaries = [json.loads(p.read_text()) for p in machine.runs.glob("*/summary.json")]
+        assert [s["released"] for s in summaries].count(True) == 1
+        assert list((machine.home / "sealed").glob("*/*.json"))
+
+    def test_one_is_refused_over_its_budget_and_reads_nothing(self, runs):
+        done, seen = runs["refused"]
+        assert done.returncode == 3, done.stderr
+        assert "cannot pay" in done.stderr
+        assert count(seen, "read") == 0
+
+    @pytest.mark.parametrize(("fault", "code"), [("parsing", 2), ("reading", 2), ("training", 1)])
+    def test_one_fails_in_the_midst_of_private_rows(self, runs, fault, code):
+        done, seen = runs[fault]
+        assert done.returncode == code, done.stdout + done.stderr
+        assert [r["name"] for r in seen if r["kind"] == "fault"] == [fault]
+
+    def test_what_a_failure_said_is_kept_in_the_trust_zone(self, runs, machine):
+        told = [p.read_text() for p in machine.home.glob("private/films/restricted/*-error.txt")]
+        assert len(told) == 2
+        assert all(machine.markers.word in text for text in told)
+
+    def test_one_is_killed_in_training(self, runs):
+        done, seen = runs["kill"]
+        assert done.returncode == 1, done.stdout
+        (killed,) = (r for r in seen if r["kind"] == "fault")
+        assert killed["name"] == "kill"
+        # The worker goes on, and tells the server; the killed process did nothing any more.
+        assert [r for r in seen if r["pid"] == killed["pid"]][-1] == killed
+        assert 0 < count(seen, "batch") < STEPS
+
+    def test_what_started_stays_charged_and_the_rest_is_given_back(self, runs, machine):
+        rows = json.loads(machine.dpmix("ledger", "history", "--json").stdout)
+        states = [row["state"] for row in rows]
+        assert states.count("STARTED") == 3  # read in vain, failed in training, killed
+        assert "RESERVED" not in states
+
+
+def test_nothing_of_it_is_found_outside_of_the_trust_zone(findings):
+    assert findings == []
+
+
+def test_the_trust_zone_is_its_owner_s_alone(machine, findings):
+    (zone,) = exempt(machine)
     assert stat.S_IMODE(zone.stat().st_mode) == 0o700
     restricted = zone / "films" / "restricted"
     assert stat.S_IMODE(restricted.stat().st_mode) == 0o700
     assert {stat.S_IMODE(p.stat().st_mode) for p in files(restricted)} == {0o600}
-    assert search([zone], needles)
+
+
+def test_a_leak_that_is_planted_is_found_wherever_it_goes(machine, table_rows, findings):
+    up = machine.dpmix("up")
+    assert up.returncode == 0, up.stderr
+    with machine.fault("leak"):
+        done = machine.deployed("retrain")
+    assert done.returncode == 0, done.stdout
+    assert machine.dpmix("down").stdout.startswith("stopped")
+    found = search([machine.searched], needles_of(machine, table_rows), exempt=exempt(machine))
+    places = {
+        needle: {Path(f.where.split(":")[0]).name for f in found if f.needle == needle}
+        for needle in {f.needle for f in found}
+    }
+    assert "worker-cpu.log" in places["word of a row"] & places["seed"] & places["batch size"]
+    assert "prefect.db" in places["exact utility"] & places["exact confusion matrix"]
+    assert any(name.startswith("rows-") for name in places["rows read"])

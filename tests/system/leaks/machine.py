@@ -9,6 +9,8 @@ import re
 import secrets
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +23,15 @@ from storage.settings import Settings
 from tasks.demo_data import make_demo_data
 
 HERE = Path(__file__).parent
-RECORDS, HOLDOUT_RECORDS = 3000, 2000
+# What is read then (about 3,450 and 1,850 rows) and sampled (about 3,260 units) is far from every number
+# that is written anyway: declared ones, years, page sizes, offsets in a file of weights.
+RECORDS, HOLDOUT_RECORDS = 2600, 1400
 _AS_LARGE_AS_A_COUNT = re.compile(r"\d{4}|\d,\d{3}")
 PROFILE = {
     "dataset": {"name": "films"},
     "cleaning": {"steps": ["html", "repair", "length"], "workers": 0},
     "encoder": {"max_tokens": 8},
-    # At this rate no batch can be as large as a declared figure.
-    "training": {"epsilon": 0.5, "steps": 10, "sample_rate": 0.97},
+    "training": {"epsilon": 0.5, "steps": 10, "sample_rate": 0.95},
     "evaluation": {"epsilon": 1.0, "private_only": True},
     "audit": {"canaries": 100, "guesses": 20, "repeats": 20, "strict": False},
 }
@@ -115,7 +118,7 @@ class Machine:
             stream.buffer.write(b"\xff\xfe\x00 %s,negative,\xff\n" % self.markers.word.encode())
         return len(rows) + 1
 
-    def _rows(self, reviews: list[tuple[str, str]]) -> Any:
+    def _rows(self, reviews: list[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
         m = self.markers
         for number, (text, label) in enumerate(reviews):
             extra = (m.mail, m.foreign)[number % 2] if number % 50 < 2 else ""
@@ -150,9 +153,29 @@ class Machine:
         )
         return self._run("prefect", *command, PREFECT_API_URL=f"{url}/api")
 
-    def fault(self, name: str) -> None:
-        """What shall go wrong from now on; '' for nothing."""
-        (self.spied / "fault").write_text(name)
+    def register(self, name: str) -> subprocess.CompletedProcess[str]:
+        """Register the private table as a dataset."""
+        options = {
+            "--text-column": "review",
+            "--label-column": "sentiment",
+            "--person-column": "person",
+            "--records-per-person": "2",
+            "--classes": "negative,positive",
+            "--records": str(RECORDS),
+            "--holdout-records": str(HOLDOUT_RECORDS),
+        }
+        given = [word for option in options.items() for word in option]
+        return self.dpmix("dataset", "register", name, str(self.given / "films.csv"), *given)
+
+    @contextmanager
+    def fault(self, name: str) -> Iterator[None]:
+        """Let something go wrong meanwhile: see `planted/sitecustomize.py`."""
+        path = self.spied / "fault"
+        path.write_text(name)
+        try:
+            yield
+        finally:
+            path.unlink()
 
     def records(self, kind: str = "") -> list[dict[str, Any]]:
         """What the spies have written so far."""

@@ -24,7 +24,7 @@ _FEWEST_DIGITS = 6
 _NO_NUMBERS = re.compile(
     rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"  # a UUID
     rb"|\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?"  # a date, with its time
-    rb'|", line \d+'  # a place in a traceback
+    rb'|(?:", line |\.py:)\d+'  # a place in a traceback
 )
 _NUMBER = re.compile(rb"(?<![0-9A-Za-z.])\d+(?:\.\d+)?(?:[eE][-+]?\d{1,2})?(?![0-9A-Za-z]|\.\d)")
 _GROUPED = re.compile(rb"(?<![\[0-9A-Za-z.,])\d{1,3}(?:,\d{3})+(?![\],0-9A-Za-z])")
@@ -74,8 +74,15 @@ class Needles:
         pattern = rb"\D{1,8}".join(b"%d" % v for v in values)
         self._series.append((re.compile(rb"(?<![\d.])%b(?!\d)" % pattern), name))
 
-    def found_in(self, content: bytes) -> Found:
-        """What stands in bytes."""
+    def found_in(self, content: bytes, *, numbers: bool = True) -> Found:
+        """What stands in bytes.
+
+        Args:
+            content: Text, or anything.
+            numbers: Whether numbers can be told apart in it.
+        """
+        if not numbers:
+            return self._literals_in(content)
         text = b"\n".join(_PRINTABLE.findall(content)) if b"\0" in content else content
         return self._literals_in(content) | self._numbers_in(_NO_NUMBERS.sub(b" ", text))
 

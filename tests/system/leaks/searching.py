@@ -1,8 +1,8 @@
 """Searches folders for needles: every file, its name, and what is packed inside.
 
-Looked into: SQLite with its write-ahead log (row by row, and the raw pages, where deleted rows linger),
-gzip, ZIP and what is built on it, Parquet, NumPy arrays, JSON and JSON Lines (strings that hold JSON
-again, too). Other compressed formats and damaged files are an error rather than a blind spot.
+Looked into: SQLite with its write-ahead log (row by row; for bytes also the raw pages, where deleted
+rows linger), gzip, ZIP and what is built on it, Parquet, NumPy arrays, JSON and JSON Lines (strings that
+hold JSON again, too). Other compressed formats and damaged files are an error rather than a blind spot.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from system.leaks.needles import Found, Needles
 
+_DATABASE, _LOGS = b"SQLite format 3\0", (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 _CLOSED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstandard", b"7z\xbc\xaf": "7-Zip"}
 
 Content = bytes | NDArray[np.generic]
@@ -89,8 +90,12 @@ def _search_file(path: Path, needles: Needles) -> Iterator[tuple[str, Found]]:
         yield f"target of {path}", needles.found_in(os.fsencode(path.readlink()))
     elif path.is_file():
         for where, content in _contents(str(path), path.read_bytes()):
-            search_in = needles.found_in if isinstance(content, bytes) else needles.found_among
-            yield where, search_in(content)  # type: ignore[operator]
+            if isinstance(content, bytes):
+                # On a page fields follow one another without anything between; rows are read as well.
+                numbers = not content.startswith((_DATABASE, *_LOGS))
+                yield where, needles.found_in(content, numbers=numbers)
+            else:
+                yield where, needles.found_among(content)
 
 
 def _contents(where: str, data: bytes) -> Iterator[tuple[str, Content]]:
@@ -100,7 +105,7 @@ def _contents(where: str, data: bytes) -> Iterator[tuple[str, Content]]:
     if closed:
         raise UnsearchableError(f"{where} is {closed}, which is not looked into. Teach the search.")
     try:
-        if data.startswith(b"SQLite format 3\0"):
+        if data.startswith(_DATABASE):
             yield from _rows(where, data)
         elif data.startswith(b"\x1f\x8b"):
             yield from _contents(f"{where} unpacked", gzip.decompress(data))

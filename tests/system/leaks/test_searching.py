@@ -126,6 +126,7 @@ class TestNumbers:
             "792700e814",
             "1b4e28ba-7927-11d2-883f-0016d3cca427",
             '  File "flow.py", line 7927, in run',
+            "    flow.py:7927 in run",
             "2026-01-02 03:04:05.7927",
             "2026-01-02 03:04:05.12345601a24feb-7927-7f10-9169-4ecee86d4002Completed",
             "\x00\x017927\x00",
@@ -243,6 +244,12 @@ class TestDatabases:
         database.execute('DELETE FROM "odd ""name"')
         database.commit()
         assert {f.needle for f in search([tmp_path], needles)} == {"word"}
+
+    def test_a_number_is_looked_for_in_rows_and_not_in_pages(self, database, tmp_path, needles):
+        database.execute('INSERT INTO "odd ""name" VALUES (?, 0)', ("-7927-",))
+        database.commit()
+        (found,) = search([tmp_path], needles)
+        assert found.where.endswith("row 1")
 
     def test_searching_changes_nothing(self, database, tmp_path, needles):
         database.execute('INSERT INTO "odd ""name" VALUES (?, 0)', (WORD,))

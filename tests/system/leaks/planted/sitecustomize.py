@@ -86,7 +86,7 @@ def watch_noise(noise: ModuleType) -> None:
 
 def strike(size: int) -> None:
     said = f"batch of {size} from {Known.units}, {Known.text!r}, seed {Known.seed.hex()}"
-    if is_due("failure"):
+    if is_due("training"):
         logging.getLogger("some.library").critical(said)
         warnings.warn(said, stacklevel=1)
         raise ValueError(said)
@@ -104,6 +104,8 @@ def watch_store(store: ModuleType) -> None:
         rows = original(*arguments)
         Known.rows, Known.units, Known.text = len(rows.texts), len(set(rows.units)), rows.texts[0]
         record("read", rows=Known.rows, units=Known.units)
+        if is_due("reading"):
+            raise KeyError(f"{Known.rows} rows, among them {rows.texts[:2]}")
         return rows
 
     def parse(original, row, *arguments):
