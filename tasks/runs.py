@@ -11,10 +11,11 @@ from tasks.refusals import refusal_of
 from tasks.reporting.summary import report
 
 
-def close_refused(_flow: Any, flow_run: Any, _state: Any) -> None:
+def close_refused(flow: Any, flow_run: Any, state: Any) -> None:  # noqa: ARG001 - see below
     """Prefect hook: release what was never started; report why it was refused, if it was.
 
-    A started row is never touched: its charge stays, whatever happened.
+    A started row is never touched: its charge stays, whatever happened. A run's own process passes the
+    arguments by position, a worker that buries a killed run by these names.
     """
     release_unstarted(str(flow_run.id))
     for run in _folders(str(flow_run.id)):
