@@ -74,8 +74,7 @@ def table_rows(machine):
     rows = machine.write_data()
     done = machine.register("films")
     assert done.returncode == 0, done.stderr
-    up = machine.dpmix("up")
-    assert up.returncode == 0, up.stderr
+    machine.up()
     try:
         refreshed = machine.deployed("refresh-public")
         assert refreshed.returncode == 0, refreshed.stdout
@@ -109,7 +108,7 @@ def runs(machine, table_rows):
 @pytest.fixture(scope="module")
 def findings(machine, table_rows, runs):
     """What is found outside of the trust zone once everything has ended, the services too."""
-    assert machine.dpmix("down").stdout.startswith("stopped")
+    machine.down()
     return search([machine.searched], needles_of(machine, table_rows), exempt=exempt(machine))
 
 
@@ -191,12 +190,11 @@ def test_the_trust_zone_is_its_owner_s_alone(machine, findings):
 
 
 def test_a_leak_that_is_planted_is_found_wherever_it_goes(machine, table_rows, findings):
-    up = machine.dpmix("up")
-    assert up.returncode == 0, up.stderr
+    machine.up()
     with machine.fault("leak"):
         done = machine.deployed("retrain")
     assert done.returncode == 0, done.stdout
-    assert machine.dpmix("down").stdout.startswith("stopped")
+    machine.down()
     found = search([machine.searched], needles_of(machine, table_rows), exempt=exempt(machine))
     places = {
         needle: {Path(f.where.split(":")[0]).name for f in found if f.needle == needle}

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -133,6 +134,18 @@ class Machine:
             yield text, label, person
         yield f"{m.word} and a field too many", "negative", m.person, m.label
         yield (f"{m.word} and a field too few",)
+
+    def up(self) -> None:
+        """Start server and worker, on a port that nobody else on this machine would choose."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        done = self.dpmix("up", "--port", port)
+        assert done.returncode == 0, done.stderr
+
+    def down(self) -> None:
+        """Stop them; what they had to say is written then."""
+        assert self.dpmix("down").stdout.startswith("stopped")
 
     def dpmix(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of ours; what it prints is kept where it is searched."""
