@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from storage.errors import PrivateDataError
-from storage.files import one_at_a_time, write_whole
+from storage.files import one_at_a_time, remove_unfinished, write_whole
 from storage.ledger import Head, Ledger
 
 _FILE = "ledger-head.json"
@@ -36,6 +36,12 @@ def check(folder: Path, ledger: Ledger) -> None:
             f"{folder.name!r} has seen: it is a restored backup or another ledger. Nothing is read. "
             f"Point DPMIX_LEDGER_URL at the right one, or run `dpmix ledger reconcile {folder.name}`."
         )
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed writers left beside the head, while none of them is at work."""
+    with one_at_a_time(folder / "ledger-head.lock"):
+        remove_unfinished(folder)
 
 
 def remember(folder: Path, ledger: Ledger) -> None:

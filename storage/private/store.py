@@ -8,6 +8,10 @@ or re-spaced. The hold-out is cut by a second keyed hash of the unit, with a rat
 is declared, so one inserted row never re-splits anyone. What is declared (columns, classes, n) is
 public; nothing here counts rows for anyone.
 
+A block's rows of a file are kept whole or not at all, and known rows are not kept twice. So a killed
+ingestion is finished by ingesting the same file again, with the rows of one that was never disturbed;
+two at once wait for each other.
+
 When it stops holding: whoever can read the folder can read the rows. It is created for its owner alone
 (mode 0700); encryption at rest is the disk's business.
 
@@ -27,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.errors import PrivateDataError
-from storage.files import one_at_a_time, write_whole
+from storage.files import one_at_a_time, remove_unfinished, whole, write_whole
 from storage.ledger import Ledger, ReadGrant
 from storage.private import ledger_head
 from storage.private.dataset import NAME, Dataset
@@ -115,34 +119,44 @@ class PrivateStore:
             PrivateDataError: It stands with other terms.
         """
         folder = self._root / dataset.name
-        path = folder / "dataset.json"
-        if path.is_file():
-            standing = self.dataset(dataset.name)
-            if standing != dataset:
-                changed = [k for k, v in asdict(dataset).items() if v != asdict(standing)[k]]
-                raise PrivateDataError(
-                    f"dataset {dataset.name!r} is registered with other values of "
-                    f"{', '.join(changed)}; they are fixed for its life. Use those, or another name."
-                )
-            return standing
         folder.mkdir(mode=0o700, exist_ok=True)
-        keys = {name: secrets.token_hex(32) for name in ("unit", "split", "order", "cache")}
-        write_whole(folder / "keys.json", json.dumps(keys).encode(), mode=0o600)
-        ledger_head.remember(folder, self._ledger)
-        write_whole(path, dataset.to_json().encode(), mode=0o600)
-        return dataset
+        # Of two that declare at once, the second must find the first one's keys, not replace them.
+        with one_at_a_time(folder / "ingest.lock"):
+            path = folder / "dataset.json"
+            if path.is_file():
+                return self._confirm(dataset)
+            keys = {name: secrets.token_hex(32) for name in ("unit", "split", "order", "cache")}
+            write_whole(folder / "keys.json", json.dumps(keys).encode(), mode=0o600)
+            ledger_head.remember(folder, self._ledger)
+            write_whole(path, dataset.to_json().encode(), mode=0o600)
+            return dataset
+
+    def _confirm(self, dataset: Dataset) -> Dataset:
+        standing = self.dataset(dataset.name)
+        if standing != dataset:
+            changed = [k for k, v in asdict(dataset).items() if v != asdict(standing)[k]]
+            raise PrivateDataError(
+                f"dataset {dataset.name!r} is registered with other values of "
+                f"{', '.join(changed)}; they are fixed for its life. Use those, or another name."
+            )
+        return standing
 
     def ingest(self, dataset: Dataset, path: Path, *, period: str = "") -> None:
         """Bind a file's units to the period's block or its hold-out, and keep their rows.
 
-        Says nothing about the rows: not how many, not which were malformed.
+        Says nothing about the rows: not how many, not which were malformed. Killed in the middle, it
+        may have kept one block's rows and not yet the other's; the same file again adds the rest.
 
         Raises:
             PrivateDataError: The *file* or the period's name is unusable, or the ledger has forgotten
                 what the dataset has seen.
         """
-        ledger_head.check(self._root / dataset.name, self._ledger)
-        with one_at_a_time(self._root / dataset.name / "ingest.lock"), in_silence():
+        folder = self._root / dataset.name
+        ledger_head.check(folder, self._ledger)
+        with one_at_a_time(folder / "ingest.lock"), in_silence():
+            ledger_head.remove_leftovers(folder)
+            for block in (folder / "blocks").glob("*"):
+                remove_unfinished(block)
             self._ingest(dataset, path, period)
 
     def _ingest(self, dataset: Dataset, path: Path, period: str) -> None:
@@ -237,11 +251,11 @@ class PrivateStore:
     def _keep(self, block: str, rows: list[tuple[str, str, str, int]]) -> None:
         known = set(self._table(block)["order"].to_pylist())
         fresh = {r[1]: r for r in rows if r[1] not in known}
+        if not fresh:
+            return
         records = [dict(zip(_SCHEMA.names, r, strict=True)) for r in fresh.values()]
         table = pa.Table.from_pylist(records, schema=_SCHEMA)
         folder = self._folder(block)
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        target = folder / f"{secrets.token_hex(8)}.parquet"
-        temporary = target.with_suffix(".part")
-        pq.write_table(table, temporary)
-        temporary.replace(target)
+        with whole(folder / f"{secrets.token_hex(8)}.parquet", mode=0o600) as stream:
+            pq.write_table(table, stream)
