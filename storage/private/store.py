@@ -8,9 +8,10 @@ or re-spaced. The hold-out is cut by a second keyed hash of the unit, with a rat
 is declared, so one inserted row never re-splits anyone. What is declared (columns, classes, n) is
 public; nothing here counts rows for anyone.
 
-A block's rows of a file are kept whole or not at all, and known rows are not kept twice. So a killed
-ingestion is finished by ingesting the same file again, with the rows of one that was never disturbed;
-two at once wait for each other.
+In the whole store a record has one home: what one dataset has taken in, another keeps out (see
+`storage.private.taken`). A block's rows of a file are kept whole or not at all, and known rows are not
+kept twice. So a killed ingestion is finished by ingesting the same file again, with the rows of one that
+was never disturbed; two at once wait for each other.
 
 When it stops holding: whoever can read the folder can read the rows. It is created for its owner alone
 (mode 0700); encryption at rest is the disk's business.
@@ -22,8 +23,10 @@ are used, chosen by a keyed hash of the record.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -38,10 +41,19 @@ from storage.private.dataset import NAME, Dataset
 from storage.private.files import read_rows
 from storage.private.parsing import digest, fraction, parse, unit_id
 from storage.private.silence import in_silence
+from storage.private.taken import Taken
 
 _SCHEMA = pa.schema(
-    [("unit", pa.string()), ("order", pa.string()), ("text", pa.string()), ("label", pa.int32())]
+    [
+        ("unit", pa.string()),
+        ("order", pa.string()),
+        ("text", pa.string()),
+        ("label", pa.int32()),
+        ("content", pa.string()),
+    ]
 )
+_Kept = tuple[str, str, str, int, str]
+"""A row as `_SCHEMA` names its parts."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,7 @@ class PrivateStore:
         self._ledger = ledger
         root.mkdir(parents=True, exist_ok=True)
         root.chmod(0o700)
+        self._taken = Taken(root)
 
     def datasets(self) -> list[str]:
         """Names of the declared datasets."""
@@ -112,6 +125,21 @@ class PrivateStore:
         """Take the ledger as it stands now for the dataset's; call it once it has been reconciled."""
         ledger_head.accept(self._root / self.declaration(name).name, self._ledger)
 
+    @contextlib.contextmanager
+    def registration(self, name: str, path: Path) -> Iterator[None]:
+        """Hold other registrations off while a dataset declares, opens and ingests a file.
+
+        Raises:
+            PrivateDataError: The file is missing, or another dataset has taken it in; nothing was
+                written.
+        """
+        with one_at_a_time(self._root / "register.lock"):
+            self._taken.require_free(path, name)
+            yield
+
+    def _one_writer(self) -> contextlib.AbstractContextManager[None]:
+        return one_at_a_time(self._root / "ingest.lock")
+
     def declare(self, dataset: Dataset) -> Dataset:
         """Write a declaration, or confirm that it is the one that stands.
 
@@ -121,7 +149,7 @@ class PrivateStore:
         folder = self._root / dataset.name
         folder.mkdir(mode=0o700, exist_ok=True)
         # Of two that declare at once, the second must find the first one's keys, not replace them.
-        with one_at_a_time(folder / "ingest.lock"):
+        with self._one_writer():
             path = folder / "dataset.json"
             if path.is_file():
                 return self._confirm(dataset)
@@ -148,20 +176,29 @@ class PrivateStore:
         may have kept one block's rows and not yet the other's; the same file again adds the rest.
 
         Raises:
-            PrivateDataError: The *file* or the period's name is unusable, or the ledger has forgotten
-                what the dataset has seen.
+            PrivateDataError: The *file* or the period's name is unusable, another dataset has taken the
+                file in, or the ledger has forgotten what the dataset has seen.
         """
         folder = self._root / dataset.name
         ledger_head.check(folder, self._ledger)
-        with one_at_a_time(folder / "ingest.lock"), in_silence():
+        with self._one_writer(), in_silence():
             ledger_head.remove_leftovers(folder)
             for block in (folder / "blocks").glob("*"):
                 remove_unfinished(block)
             self._ingest(dataset, path, period)
 
     def _ingest(self, dataset: Dataset, path: Path, period: str) -> None:
+        mark = self._taken.require_free(path, dataset.name)
+        rows = self._sorted(dataset, path, period)
+        # Only now: a file that could not be read is nobody's.
+        self._taken.claim(mark, dataset.name)
+        for block, found in rows.items():
+            self._keep(block, found)
+
+    def _sorted(self, dataset: Dataset, path: Path, period: str) -> dict[str, list[_Kept]]:
+        """A file's rows by the block that each is bound to; those with another home are left out."""
         keys = self._keys(dataset.name)
-        bound = self._bound_units(dataset.name)
+        bound, elsewhere = self._bound_units(dataset.name), self._taken.elsewhere(dataset)
         homes = {h: dataset.block(period, holdout=h) for h in (False, True)}
         columns = (
             dataset.text_column,
@@ -169,7 +206,7 @@ class PrivateStore:
             dataset.person_column,
             dataset.period_column,
         )
-        rows: dict[str, list[tuple[str, str, str, int]]] = {name: [] for name in homes.values()}
+        rows: dict[str, list[_Kept]] = {name: [] for name in homes.values()}
         index = {name: i for i, name in enumerate(dataset.classes)}
         for row in read_rows(path, tuple(c for c in columns if c)):
             parsed = parse(row, dataset, period, index)
@@ -178,13 +215,12 @@ class PrivateStore:
             text, label = parsed.text, parsed.label
             unit = unit_id(keys["unit"], dataset, period, parsed)
             home = homes[fraction(keys["split"], unit) < dataset.holdout_share]
-            if bound.get(unit, home) != home:
+            content = self._taken.record(dataset.unit, parsed)
+            if content in elsewhere or bound.get(unit, home) != home:
                 continue
-            rows[home].append(
-                (unit, digest(keys["order"], f"{unit}\n{text}\n{label}"), text, label)
-            )
-        for block, found in rows.items():
-            self._keep(block, found)
+            order = digest(keys["order"], f"{unit}\n{text}\n{label}")
+            rows[home].append((unit, order, text, label, content))
+        return rows
 
     def read(self, grant: ReadGrant, block: str) -> PrivateRows:
         """A block's rows, for the holder of a grant that names it.
@@ -248,7 +284,7 @@ class PrivateStore:
                 bound[unit] = block
         return bound
 
-    def _keep(self, block: str, rows: list[tuple[str, str, str, int]]) -> None:
+    def _keep(self, block: str, rows: list[_Kept]) -> None:
         known = set(self._table(block)["order"].to_pylist())
         fresh = {r[1]: r for r in rows if r[1] not in known}
         if not fresh:

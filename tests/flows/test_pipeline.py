@@ -27,10 +27,10 @@ def retrain(profile, **training):
     return call("retrain", parameters_of(changed, "retrain"))
 
 
-def register(home, name, **changed):
+def register(home, name, *, table="reviews", **changed):
     values = {"classes": ["negative", "positive"], "records": 1000, **changed}
     dataset.register(
-        name, home / "reviews.csv", text_column="review", label_column="sentiment", **values
+        name, home / f"{table}.csv", text_column="review", label_column="sentiment", **values
     )
 
 
@@ -150,7 +150,7 @@ def test_an_exhausted_holdout_names_the_epsilon_that_would_fit(released, install
 
 
 def test_a_quote_covers_the_holdout_and_agrees_with_what_is_charged(installed, home, profile):
-    register(home, "quoted", holdout_records=400)
+    register(home, "quoted", table="quoted", holdout_records=400)
     changed = {**profile, "dataset": {"name": "quoted"}}
     quoted = {
         r["block"]: r["filter_after"] for r in ledger.quote(parameters_of(changed, "retrain"))
@@ -231,7 +231,7 @@ def test_too_few_declared_records_are_refused_with_advice(installed, home, recor
 
 
 def test_public_labels_that_are_no_declared_class_are_named(installed, home, profile):
-    register(home, "moods", classes=["sad", "glad"], holdout_records=0)
+    register(home, "moods", table="moods", classes=["sad", "glad"], holdout_records=0)
     with pytest.raises(
         PlanError, match=r"warm_start needs .*declared class \(sad, glad\).*has 0\."
     ):

@@ -2,41 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
-import subprocess
-import sys
 from itertools import count
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from storage.private import PrivateStore
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def children():
-    """Runs ingestions in real processes that start together; gives their exits."""
-    with subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("ingesting.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-    ) as process:
-
-        def run(*orders):
-            process.stdin.write(json.dumps(orders) + "\n")
-            process.stdin.flush()
-            return json.loads(process.stdout.readline())
-
-        yield run
-        process.stdin.close()
 
 
 @pytest.fixture
@@ -96,8 +69,11 @@ OVERLAPPING = [(p, k) for p in range(15, 45) for k in range(1, 3)]
 
 
 @pytest.fixture(params=["record", "person"])
-def dataset(request, declare):
-    return declare(unit=request.param, records=1000, holdout_records=1000)
+def dataset(request, store, declare, write):
+    """A dataset with one record in it, so that every key is there."""
+    declared = declare(unit=request.param, records=1000, holdout_records=1000)
+    store.ingest(declared, write("zeroth.csv", [(99, 9)]))
+    return declared
 
 
 class TestKilled:
