@@ -8,7 +8,9 @@ been reconciled.
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from storage.errors import PrivateDataError
@@ -52,10 +54,16 @@ def remember(folder: Path, ledger: Ledger) -> None:
             _write(folder, ledger, newest)
 
 
-def accept(folder: Path, ledger: Ledger) -> None:
-    """Take the ledger as it stands for the one that is seen, after its reconciliation."""
-    with one_at_a_time(folder / "ledger-head.lock"):
-        _write(folder, ledger, ledger.head())
+@contextlib.contextmanager
+def reconciling(folder: Path, ledger: Ledger) -> Iterator[None]:
+    """Hold other reconciliations off; once this one is through, the ledger as it stands is the one seen.
+
+    One that fails or is killed leaves the head as it was: nothing is read until another is through.
+    """
+    with one_at_a_time(folder / "reconcile.lock"):
+        yield
+        with one_at_a_time(folder / "ledger-head.lock"):
+            _write(folder, ledger, ledger.head())
 
 
 def _seen(folder: Path) -> Head | None:

@@ -121,9 +121,9 @@ class PrivateStore:
             )
         return dataset
 
-    def reconciled(self, name: str) -> None:
-        """Take the ledger as it stands now for the dataset's; call it once it has been reconciled."""
-        ledger_head.accept(self._root / self.declaration(name).name, self._ledger)
+    def reconciling(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Hold other reconciliations off; once this is through, take the ledger as it then stands."""
+        return ledger_head.reconciling(self._root / self.declaration(name).name, self._ledger)
 
     @contextlib.contextmanager
     def registration(self, name: str, path: Path) -> Iterator[None]:

@@ -21,7 +21,7 @@ def movies():
         return [(r["text"], CLASSES[int(r["label"])], r["source"]) for r in csv.DictReader(stream)]
 
 
-TABLES = ("reviews", "quoted", "moods", "replayed")
+TABLES = ("reviews", "quoted", "moods", "replayed", "restored")
 """Private tables, of other reviews each: within a store a record has one home."""
 
 
@@ -40,7 +40,7 @@ def home(tmp_path_factory, movies):
         with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream)
             writer.writerow(["review", "sentiment"])
-            writer.writerows((t[:400], y) for t, y, _ in private[number * 20 :: 80])
+            writer.writerows((t[:400], y) for t, y, _ in private[number * 16 :: 80])
     return folder
 
 
