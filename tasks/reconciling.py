@@ -10,6 +10,9 @@ A kill may have cut off the last line of a run's evidence. The entries before it
 disk before the first private read, so half a start is no read. A file that is wrong in another way says
 nothing reliable, and nothing is read until it has been put right.
 
+Each row booked again names the entry that shows its start, so a verifier finds it under its new number
+(see `tasks.rebooking`).
+
 A block that the backup lacks is opened first, on the terms that the reservation's entry states. Where an
 older entry states none, its owner opens it: nothing here guesses a cap.
 
@@ -32,9 +35,8 @@ from storage.evidence import EvidenceError, Verification, public_key, verify_pre
 from storage.ledger import Block, Charge, Entry, Ledger
 from storage.private import Dataset
 from storage.runs import RunFolder
+from tasks import rebooking
 from tasks.installation import Installation
-
-NOTE = "booked again from the evidence"
 
 
 def reconcile(dataset: str) -> list[str]:
@@ -72,6 +74,7 @@ class _Started:
         charge: What was charged.
         blocks: Terms of its blocks, by name, as far as the evidence states them.
         run: Name of the run's folder.
+        entry: Hash of the evidence entry that shows its start.
     """
 
     row: int
@@ -79,6 +82,12 @@ class _Started:
     charge: Charge
     blocks: Mapping[str, Block]
     run: str
+    entry: str
+
+    @property
+    def note(self) -> str:
+        """What its row in the restored ledger says."""
+        return rebooking.note(row=self.row, run=self.run, entry=self.entry)
 
     def key_again(self, ledger: str) -> tuple[str, int, str]:
         """The key under which it is booked if the ledger has forgotten it."""
@@ -117,7 +126,8 @@ def _started(
     installation: Installation, dataset: str, folder: Path, found: Verification
 ) -> list[_Started]:
     """The charges of a dataset that a run's evidence shows to have started."""
-    started = {body["row"] for kind, body in found.bodies if kind == "start"}
+    entries = zip(found.bodies, found.hashes, strict=True)
+    started = {body["row"]: entry for (kind, body), entry in entries if kind == "start"}
     charges = []
     for kind, body in found.bodies:
         if kind != "reservation" or body["ledger"] != installation.ledger.id:
@@ -129,8 +139,8 @@ def _started(
                 planned = _planned(folder)
                 flow_run_id, attempt = planned["key"]
                 key = (flow_run_id, attempt, row["purpose"])
-                charge = _charge(row, planned)
-                charges.append(_Started(row["row"], key, charge, blocks, folder.name))
+                charge, entry = _charge(row, planned), started[row["row"]]
+                charges.append(_Started(row["row"], key, charge, blocks, folder.name, entry))
     return charges
 
 
@@ -178,7 +188,7 @@ def _settle(
         except ReservationExpired:
             pass  # released this moment: booked below
         else:
-            ledger.spend(entry.row, note=f"{NOTE}: row {started.row} of run {started.run}")
+            ledger.spend(entry.row, note=started.note)
             return [f"row {entry.row} ({entry.purpose}): was RESERVED here, is spent"]
     said = _open(ledger, dataset, started)
     flow_run_id, attempt, purpose = again
@@ -186,7 +196,7 @@ def _settle(
         [started.charge],
         flow_run_id=flow_run_id,
         run_count=attempt,
-        note=f"{NOTE}: row {started.row} of run {started.run}",
+        note=started.note,
     )
     return [
         *said,

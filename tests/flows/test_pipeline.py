@@ -204,7 +204,14 @@ def test_a_backup_from_before_a_run_and_its_blocks_is_reconciled_with_the_runs_e
     assert ledger.status("restored") == truth
     small = {**changed, "training": {**profile["training"], "epsilon": 0.1}}
     small["evaluation"] = {"epsilon": 0.5}
-    assert Path(call("retrain", parameters_of(small, "retrain"))).is_file()
+    page = Path(call("retrain", parameters_of(small, "retrain")))
+    ledger.export(tmp_path / "ledger.jsonl")
+    found = evidence.verify_command(
+        sorted((tmp_path / "runs").glob("*/evidence.jsonl")),
+        public_key=str(page.parent / "evidence.pub"),
+        ledger=tmp_path / "ledger.jsonl",
+    )
+    assert not found.data["failures"], found.lines
 
 
 @pytest.mark.parametrize(
