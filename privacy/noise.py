@@ -38,7 +38,7 @@ from privacy.errors import PrivacyError, check_whole
 
 _DOMAIN = b"dpmix noise commitment v1"
 _SEED_BYTES = 32
-# Pairs made at a time: their keystream and the three work arrays fit the second-level cache.
+# Pairs made at a time: their keystream and the work arrays fit the second-level cache.
 _CHUNK = 1 << 16
 
 Seal = Callable[[bytes, bytes], None]
@@ -110,21 +110,23 @@ class NoiseSource:
         zeros = memoryview(bytes(16 * size))
         buffer = bytearray(16 * size + 15)  # the cipher asks for a block less one to spare
         words = torch.frombuffer(buffer, dtype=torch.int64, count=2 * size)
-        exact = torch.empty(size, dtype=torch.float64)
-        radius, angle, turned = torch.empty(3, size, dtype=torch.float32)
+        work = torch.empty(size, dtype=torch.float64), *torch.empty(3, size, dtype=torch.float32)
         for start in range(0, count, 2 * size):
             chunk = out[start : start + 2 * size]
             pairs = (len(chunk) + 1) // 2
             rest = len(chunk) - pairs
+            exact, radius, angle, turned = (array[:pairs] for array in work)
             self._noise.update_into(zeros[: 16 * pairs], buffer)
-            _unit_interval(words[:pairs], exact[:pairs])
-            radius.copy_(exact.log_().mul_(-2.0)).sqrt_()
+            _unit_interval(words[:pairs], exact)
+            # NumPy's logarithm, sine and cosine take half the time of torch's.
+            np.log(exact.numpy(), out=exact.numpy())
+            radius.copy_(exact.mul_(-2.0)).sqrt_()
             # Signed words over [−2⁶³, 2⁶³): angles over a full turn, evenly.
-            angle[:pairs].copy_(words[pairs : 2 * pairs]).mul_(math.pi * 2.0**-63)
-            torch.cos(angle, out=turned)
-            torch.mul(radius[:pairs], turned[:pairs], out=chunk[:pairs])
-            angle.sin_()
-            torch.mul(radius[:rest], angle[:rest], out=chunk[pairs:])
+            angle.copy_(words[pairs : 2 * pairs]).mul_(math.pi * 2.0**-63)
+            np.cos(angle.numpy(), out=turned.numpy())
+            torch.mul(radius, turned, out=chunk[:pairs])
+            np.sin(angle.numpy(), out=turned.numpy())
+            torch.mul(radius[:rest], turned[:rest], out=chunk[pairs:])
         return out
 
     def randbelow(self, bound: int) -> int:

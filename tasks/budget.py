@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import dp_accounting
@@ -213,11 +214,18 @@ def reserve(run_path: str) -> None:
         raise
     alarms.sound(before, _balances(installation.ledger, debited))
     booked = {c.purpose: row for c, row in zip(charges, rows, strict=True)}
+    # A restored backup may lack the blocks: with their terms here they can be opened again as they were.
+    terms = {
+        b.name: asdict(b)
+        for b in installation.ledger.blocks(planned["dataset"])
+        if b.name in debited
+    }
     run.write("reservation", {"ledger": installation.ledger.id, "rows": booked})
     installation.evidence(run).append(
         "reservation",
         {
             "ledger": installation.ledger.id,
+            "blocks": terms,
             "rows": [
                 {
                     "row": row,

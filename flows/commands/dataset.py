@@ -35,7 +35,8 @@ def register(name: str, file: Path, *, period: str = "", **given: Any) -> Datase
         **given: Fields of `Dataset`; None means the standing value, or the default at first.
 
     Raises:
-        PrivateDataError: The declaration or the file is wrong, or differs from what stands.
+        PrivateDataError: The declaration or the file is wrong, or differs from what stands, or another
+            dataset has taken the file in.
         PlanError: Too few declared records, or δ ≥ 1/n.
         LedgerError: The period's block is open with other terms.
     """
@@ -49,9 +50,10 @@ def register(name: str, file: Path, *, period: str = "", **given: Any) -> Datase
     terms = {k: stated.get(k, getattr(dataset, k)) for k in _PER_PERIOD}
     # Everything that can be refused is refused before the first row is read.
     check_declared(units=terms["records"], delta=terms["delta"])
-    installation.store.declare(dataset)
-    open_blocks(installation.ledger, dataset, period=period, **terms)
-    installation.store.ingest(dataset, file, period=period)
+    with installation.store.registration(name, file):
+        installation.store.declare(dataset)
+        open_blocks(installation.ledger, dataset, period=period, **terms)
+        installation.store.ingest(dataset, file, period=period)
     return dataset
 
 

@@ -152,7 +152,8 @@ def open_period(
         LedgerError: A block is open with other terms.
     """
     installation = Installation.open()
-    dataset = installation.store.dataset(name)
+    # Also under a restored backup, which may have to hold the block before it can be reconciled.
+    dataset = installation.store.declaration(name)
     given = {
         "records": records,
         "holdout_records": holdout_records,

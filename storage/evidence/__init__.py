@@ -4,7 +4,7 @@
 keys, `sealing` closes a secret to an auditor.
 """
 
-from storage.evidence.chain_file import Evidence, Verification, verify
+from storage.evidence.chain_file import Evidence, Verification, verify, verify_prefix
 from storage.evidence.errors import EvidenceError
 from storage.evidence.keys import public_key, signing_key
 from storage.evidence.protocol import CLOSED
@@ -17,4 +17,5 @@ __all__ = [
     "public_key",
     "signing_key",
     "verify",
+    "verify_prefix",
 ]

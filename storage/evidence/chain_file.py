@@ -21,7 +21,7 @@ import base64
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ class Verification:
         bodies: (kind, body) of each entry.
         hashes: Hash of each entry.
         days: Day of each entry, as it says.
+        cut_off: A last line that a kill had cut off was left out.
     """
 
     entries: int
@@ -58,6 +59,7 @@ class Verification:
     bodies: tuple[tuple[str, Mapping[str, Any]], ...]
     hashes: tuple[str, ...] = ()
     days: tuple[str, ...] = ()
+    cut_off: bool = False
 
 
 class Evidence:
@@ -154,10 +156,36 @@ def verify(path: Path, key: str, *, head: str = "") -> Verification:
     Raises:
         EvidenceError: Naming the first entry that fails, and how.
     """
-    verifier = Ed25519PublicKey.from_public_bytes(bytes.fromhex(read_public_key(key)))
+    return _verify(_content(path), path.name, _verifier(key), head)[0]
+
+
+def verify_prefix(path: Path, key: str) -> Verification:
+    """Verify a file that its writer may have been killed over: a last line cut off is left out.
+
+    The file itself is not changed. What the line would have said had not been said yet: an entry is on
+    the disk, whole, before whatever it announces is done.
+
+    Args:
+        path: The evidence file.
+        key: Public key, 64 hex digits.
+
+    Raises:
+        EvidenceError: Naming the first entry that fails, and how.
+    """
+    content = _content(path)
+    whole = _without_torn_end(content)
+    found, _ = _verify(whole, path.name, _verifier(key), "")
+    return replace(found, cut_off=whole != content)
+
+
+def _content(path: Path) -> bytes:
     if not path.is_file():
         raise EvidenceError(f"{path} does not exist.")
-    return _verify(path.read_bytes(), path.name, verifier, head)[0]
+    return path.read_bytes()
+
+
+def _verifier(key: str) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(bytes.fromhex(read_public_key(key)))
 
 
 def _verify(
@@ -212,27 +240,31 @@ def _parse(line: bytes) -> tuple[dict[str, Any], str, bytes]:
     return entry, given, signature
 
 
+def _without_torn_end(content: bytes) -> bytes:
+    """The content without a last line that was cut off; one that only lacks its newline is kept."""
+    complete = content[: content.rfind(b"\n") + 1]
+    try:
+        json.loads(content[len(complete) :])
+    except (ValueError, RecursionError):
+        return complete
+    return content
+
+
 def _mend(path: Path, key: Ed25519PrivateKey) -> None:
     """End a file at a newline: complete a whole last line that lacks it, drop one that was cut off.
 
-    What comes before is verified first, and a last line that is whole but wrong is left for `verify`
-    to name: only what a kill can leave is ever dropped.
+    What is kept is verified first, and a last line that is whole but wrong is left for `verify` to name:
+    only what a kill can leave is ever dropped.
     """
     content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if whole == content:
+    whole = _without_torn_end(content)
+    if whole == content and content.endswith(b"\n"):
         return
     _verify(whole, path.name, key.public_key(), "")
-    try:
-        json.loads(content[len(whole) :])
-        torn = False
-    except (ValueError, RecursionError):
-        torn = True
-    if not torn:
-        _verify(content, path.name, key.public_key(), "")
     with path.open("r+b") as stream:
-        stream.truncate(len(whole) if torn else len(content))
+        stream.truncate(len(whole))
         stream.seek(0, os.SEEK_END)
-        stream.write(b"" if torn else b"\n")
+        if whole and not whole.endswith(b"\n"):
+            stream.write(b"\n")
         stream.flush()
         os.fsync(stream.fileno())

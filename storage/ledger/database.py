@@ -8,6 +8,7 @@ PostgreSQL transactions commit without waiting for the disk while they hold the 
 waits for the disk afterwards, before it returns. Nothing is lost by that: what another transaction saw
 lies before it in the write-ahead log, so it never survives alone; and what a crash takes back belongs
 to a call that has not returned, hence to a run that holds no grant. Many callers then share one flush.
+Its BEGIN travels with the lock and its COMMIT with the flush: two messages a transaction, not six.
 
 A lost connection is tried again, since `work` says by itself whether its first try had arrived: it is
 told that this is another try. A read sees one snapshot and takes no lock.
@@ -32,13 +33,18 @@ from storage.files import one_at_a_time
 
 T = TypeVar("T")
 
-_LOCK = sa.text(
-    "SELECT set_config('synchronous_commit', 'off', true), pg_advisory_xact_lock(:key)"
-).bindparams(key=0x64706D6978)
-_FLUSH = sa.text("SELECT pg_logical_emit_message(true, 'dpmix', '')")
+_KEY = 0x64706D6978
+_FLUSH = "SELECT pg_logical_emit_message(true, 'dpmix', '')"
+_BEGIN = {
+    "sqlite": "BEGIN IMMEDIATE",
+    # The lock is a statement of its own, so the first read behind it sees what its last holder wrote.
+    "postgresql": "BEGIN; SELECT set_config('synchronous_commit', 'off', true), "
+    f"pg_advisory_xact_lock({_KEY})",
+}
+_BEGIN_READING = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ"}
+_END = {"sqlite": "COMMIT", "postgresql": f"COMMIT; {_FLUSH}"}
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _TRIES = 9
-_WRITES = "dpmix_writes"
 
 
 class Database:
@@ -47,7 +53,13 @@ class Database:
     def __init__(self, url: str) -> None:
         try:
             parsed = sa.engine.make_url(url)
-            self._engine = sa.create_engine(parsed, pool_pre_ping=False)
+            if parsed.get_backend_name() not in _BEGIN:
+                raise LedgerError(
+                    f"the ledger's URL must name sqlite or postgresql; got {parsed.drivername!r}. Set "
+                    "DPMIX_LEDGER_URL."
+                )
+            # The driver's own BEGIN and COMMIT are switched off: ours are the only ones.
+            self._engine = sa.create_engine(parsed, isolation_level="AUTOCOMMIT")
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
             raise LedgerError(f"the ledger's URL is no database URL: {error}.") from None
         self._shown = parsed.render_as_string()
@@ -58,7 +70,6 @@ class Database:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 self._queue = file.with_name(f"{file.name}.lock")
             sa.event.listen(self._engine, "connect", _configure_sqlite)
-            sa.event.listen(self._engine, "begin", _begin_sqlite)
         self._migrate()
 
     def write(self, work: Callable[[sa.Connection, bool], T]) -> T:
@@ -80,8 +91,7 @@ class Database:
         """
 
         def once(_again: bool) -> T:  # noqa: FBT001 - as `write` calls it
-            level = {"isolation_level": "REPEATABLE READ"} if self._is_postgresql else {}
-            with self._engine.connect().execution_options(**level) as connection:
+            with self._transaction(_BEGIN_READING) as connection:
                 return work(connection)
 
         return self._again(once)
@@ -97,30 +107,29 @@ class Database:
 
     def _write_once(self, work: Callable[[sa.Connection, bool], T], *, again: bool) -> T:
         queue = one_at_a_time(self._queue) if self._queue else contextlib.nullcontext()
-        with queue, self._transaction() as connection:
-            if self._is_postgresql:
-                connection.execute(_LOCK)
+        with queue, self._transaction(_BEGIN) as connection:
             result = work(connection, again)
-        if self._is_postgresql:
-            self._flush_once()
-        return result
+            connection.exec_driver_sql(_END[self._engine.dialect.name])
+            return result
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
-        with self._engine.connect().execution_options(**{_WRITES: True}) as connection:
+    def _transaction(self, begin: dict[str, str]) -> Iterator[sa.Connection]:
+        """A transaction that is rolled back, unless its END has been sent before."""
+        with self._engine.connect() as connection:
             transaction = connection.begin()
             try:
+                connection.exec_driver_sql(begin[self._engine.dialect.name])
                 yield connection
-                transaction.commit()
             except BaseException:
                 # On a lost connection the rollback fails as well, and would hide what was lost.
                 with contextlib.suppress(sa.exc.SQLAlchemyError):
                     transaction.rollback()
                 raise
+            transaction.rollback()
 
     def _flush_once(self) -> None:
-        with self._engine.begin() as connection:
-            connection.execute(_FLUSH)
+        with self._engine.connect() as connection:
+            connection.exec_driver_sql(_FLUSH)
 
     def _again(self, attempt: Callable[[bool], T]) -> T:
         for number in range(_TRIES):
@@ -184,8 +193,6 @@ def _first_line(error: sa.exc.DBAPIError) -> str:
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:
-    # The driver's own BEGIN is deferred; it is switched off so that ours is the only one.
-    connection.isolation_level = None
     for pragma in (
         "busy_timeout = 30000",
         "journal_mode = WAL",
@@ -193,8 +200,3 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
         "synchronous = FULL",
     ):
         connection.execute(f"PRAGMA {pragma}")
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -117,10 +117,11 @@ class Deciding(Reading):
         checks.check_attempt(flow_run_id, run_count)
 
         def work(connection: sa.Connection, _again: bool) -> list[int]:  # noqa: FBT001
-            if standing := queries.rows_of(connection, flow_run_id, run_count):
-                return [r.row for r in standing]
+            if booked := queries.attempt(connection, flow_run_id, run_count):
+                return [r.row for r in booked]
             names = sorted({name for charge in charges for name in charge.costs})
-            known = queries.blocks_by_name(connection, names)
+            balances = queries.balances_by_name(connection, names)
+            known = {name: balance.block for name, balance in balances.items()}
             for charge in charges:
                 checks.check_charge(charge, known)
             return writes.reservations(
@@ -128,6 +129,7 @@ class Deciding(Reading):
                 charges,
                 flow_run_id=flow_run_id,
                 run_count=run_count,
+                positions=queries.positions(balances),
                 now=self._now(),
                 ttl=timedelta(hours=1),
                 state=SPENT,

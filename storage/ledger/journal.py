@@ -72,7 +72,7 @@ def append(
                 "hash": link["hash"],
             }
         )
-    connection.execute(schema.journal.insert(), rows)
+    schema.insert(connection, schema.journal, rows)
     return [row["sequence"] for row in rows]
 
 

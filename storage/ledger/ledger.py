@@ -24,7 +24,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import sqlalchemy as sa
 
@@ -36,7 +36,7 @@ from storage.errors import (
     LedgerError,
     ReservationExpired,
 )
-from storage.ledger import checks, queries, rules, writes
+from storage.ledger import checks, queries, rules, standing, writes
 from storage.ledger.deciding import Deciding
 from storage.ledger.records import (
     COMMITTED,
@@ -47,6 +47,8 @@ from storage.ledger.records import (
     Charge,
     ReadGrant,
 )
+from storage.ledger.standing import Standing
+from storage.ledger.totals import Position
 
 
 class Ledger(Deciding):
@@ -84,51 +86,54 @@ class Ledger(Deciding):
             )
 
         def work(connection: sa.Connection, again: bool) -> list[int]:  # noqa: FBT001
-            standing = queries.rows_of(connection, flow_run_id, run_count)
-            if standing:
+            booked = queries.attempt(connection, flow_run_id, run_count)
+            if booked:
                 # The answer to an earlier try was lost on its way: what it booked is the answer.
-                if again and [r.purpose for r in standing] == [c.purpose for c in charges]:
-                    return [r.row for r in standing]
+                if again and [r.purpose for r in booked] == [c.purpose for c in charges]:
+                    return [r.row for r in booked]
                 raise LedgerError(
                     f"attempt ({flow_run_id}, {run_count}) has reserved already; a reservation is "
                     "used once. A retry reserves under a new run_count."
                 )
             self._sweep(connection)
-            self._admit(connection, charges)
+            positions = self._admit(connection, charges)
             return writes.reservations(
                 connection,
                 charges,
                 flow_run_id=flow_run_id,
                 run_count=run_count,
+                positions=positions,
                 now=self._now(),
                 ttl=ttl,
             )
 
         return self._database.write(work)
 
-    def _admit(self, connection: sa.Connection, charges: Sequence[Charge]) -> None:
-        """Raise unless every block that is named can pay for all of it."""
+    def _admit(self, connection: sa.Connection, charges: Sequence[Charge]) -> dict[str, Position]:
+        """Raise unless every block that is named can pay for all of it; returns their totals."""
         purposes = [c.purpose for c in charges]
         if len(set(purposes)) != len(purposes):
             raise LedgerError(f"purposes of one run must differ; got {purposes}. Plan it again.")
         names = sorted({name for charge in charges for name in charge.costs})
-        known = queries.blocks_by_name(connection, names)
+        balances = queries.balances_by_name(connection, names)
+        known = {name: balance.block for name, balance in balances.items()}
         for charge in charges:
             checks.check_charge(charge, known)
-        for balance in queries.balances(connection, [known[n] for n in names]):
-            block = balance.block
+        for block, balance in balances.items():
             if balance.retired:
-                raise BlockRetired(block.name)
-            asked = [0] * len(block.caps)
+                raise BlockRetired(block)
+            caps, kind = balance.block.caps, balance.block.filter
+            asked = [0] * len(caps)
             for charge in charges:
-                for k, units in enumerate(charge.costs.get(block.name, ())):
+                for k, units in enumerate(charge.costs.get(block, ())):
                     asked[k] += units
             used = zip(balance.spent, balance.reserved, asked, strict=True)
             total = [s + r + a for s, r, a in used]
-            if any(asked) and not rules.admits(block.filter, total, block.caps):
+            if any(asked) and not rules.admits(kind, total, caps):
                 raise BudgetRefused(
-                    block=block.name, spent=balance.spent, reserved=balance.reserved, asked=asked
+                    block=block, spent=balance.spent, reserved=balance.reserved, asked=asked
                 )
+        return queries.positions(balances)
 
     def start(
         self,
@@ -153,18 +158,17 @@ class Ledger(Deciding):
         checks.check_lifetime(ttl)
         token = secrets.token_hex(32)
 
-        def work(connection: sa.Connection, again: bool) -> ReadGrant | Any:  # noqa: FBT001
+        def work(connection: sa.Connection, again: bool) -> ReadGrant | Standing:  # noqa: FBT001
             last = self._after_its_deadline(connection, row)
             if last.state == RESERVED:
-                paid = queries.kind_of(connection, row)
-                if paid != kind:
+                if last.kind != kind:
                     raise LedgerError(
-                        f"reservation {row} is {paid}, and a {kind} read was asked for: what pays "
+                        f"reservation {row} is {last.kind}, and a {kind} read was asked for: what pays "
                         f"nothing may publish nothing. Reserve a {kind} row."
                     )
                 return self._hand_out(connection, last, ttl, token)
             if again and last.token_hash == writes.hash_token(token):
-                return self._granted(connection, last, token)
+                return _granted(last, token)
             return last
 
         found = self._database.write(work)
@@ -173,7 +177,7 @@ class Ledger(Deciding):
         # Raised outside the transaction: what the deadline decided has been committed.
         if found.state == RELEASED and found.note == "expired":
             raise ReservationExpired(
-                f"reservation {row} expired at {queries.utc(found.at):%Y-%m-%d %H:%M:%S} UTC before its "
+                f"reservation {row} expired at {found.at:%Y-%m-%d %H:%M:%S} UTC before its "
                 "run started; nothing was read or charged. Start the run again."
             )
         raise LedgerError(
@@ -186,10 +190,10 @@ class Ledger(Deciding):
         checks.check_lifetime(ttl)
         token = secrets.token_hex(32)
 
-        def work(connection: sa.Connection, again: bool) -> ReadGrant | Any:  # noqa: FBT001
+        def work(connection: sa.Connection, again: bool) -> ReadGrant | Standing:  # noqa: FBT001
             last = self._after_its_deadline(connection, row)
             if again and last.token_hash == writes.hash_token(token):
-                return self._granted(connection, last, token)
+                return _granted(last, token)
             if last.state == STARTED:
                 return self._hand_out(connection, last, ttl, token, note="resumed")
             return last
@@ -210,8 +214,7 @@ class Ledger(Deciding):
         """
 
         def work(connection: sa.Connection) -> None:
-            self._require_current(connection, grant)
-            if block not in queries.debited_blocks(connection, grant.row):
+            if block not in self._require_current(connection, grant).costs:
                 raise GrantRefused(
                     f"ledger row {grant.row} gives no access to block {block}. Reserve it first."
                 )
@@ -222,8 +225,8 @@ class Ledger(Deciding):
         """Write that the first `steps` steps are about to have been taken. Call before taking them."""
 
         def work(connection: sa.Connection, again: bool) -> None:  # noqa: FBT001
-            self._require_current(connection, grant)
-            counted, paid = queries.steps_of(connection, grant.row)
+            last = self._require_current(connection, grant)
+            counted, paid = last.counted, last.paid
             if again and counted == steps:
                 return
             if isinstance(steps, bool) or not isinstance(steps, int) or not counted < steps <= paid:
@@ -232,7 +235,7 @@ class Ledger(Deciding):
                     f"counted, and at most {paid}, which is paid for; got {steps}. Steps that were "
                     "counted are never taken again."
                 )
-            writes.count(connection, grant.row, grant.epoch, steps, at=self._now())
+            writes.count(connection, last, steps, at=self._now())
 
         self._database.write(work)
 
@@ -246,11 +249,10 @@ class Ledger(Deciding):
         """
 
         def work(connection: sa.Connection, again: bool) -> None:  # noqa: FBT001
-            last = queries.last_transition(connection, grant.row)
-            mine = (last.state, last.epoch, last.head) == (COMMITTED, grant.epoch, head)
-            if again and mine:
+            last = standing.of_row(connection, grant.row)
+            if again and (last.state, last.epoch, last.head) == (COMMITTED, grant.epoch, head):
                 return
-            last = self._require_current(connection, grant)
+            self._check_current(last, grant)
             self._append(connection, last, COMMITTED, note=note, head=head)
 
         self._database.write(work)
@@ -273,7 +275,7 @@ class Ledger(Deciding):
 
     def _end(self, row: int, before: str, after: str, note: str, why: str) -> None:
         def work(connection: sa.Connection, again: bool) -> None:  # noqa: FBT001
-            last = queries.last_transition(connection, row)
+            last = standing.of_row(connection, row)
             if again and (last.state, last.note) == (after, note):
                 return
             if last.state != before:
@@ -285,9 +287,13 @@ class Ledger(Deciding):
 
         self._database.write(work)
 
-    def _require_current(self, connection: sa.Connection, grant: ReadGrant) -> Any:
-        last = queries.last_transition(connection, grant.row)
-        if last.state == STARTED and queries.utc(last.deadline) <= self._now():
+    def _require_current(self, connection: sa.Connection, grant: ReadGrant) -> Standing:
+        last = standing.of_row(connection, grant.row)
+        self._check_current(last, grant)
+        return last
+
+    def _check_current(self, last: Standing, grant: ReadGrant) -> None:
+        if last.state == STARTED and last.deadline <= self._now():
             raise FencedOut(
                 f"ledger row {grant.row} passed its deadline {last.deadline:%Y-%m-%d %H:%M:%S} UTC and "
                 "counts as SPENT. Its results are not published; reserve again."
@@ -299,17 +305,22 @@ class Ledger(Deciding):
             )
         if not secrets.compare_digest(last.token_hash, writes.hash_token(grant.token)):
             raise GrantRefused(f"the grant for ledger row {grant.row} is not the one handed out.")
-        return last
 
     def _hand_out(
-        self, connection: sa.Connection, last: Any, ttl: timedelta, token: str, *, note: str = ""
-    ) -> ReadGrant | Any:
+        self,
+        connection: sa.Connection,
+        last: Standing,
+        ttl: timedelta,
+        token: str,
+        *,
+        note: str = "",
+    ) -> ReadGrant | Standing:
         """Append STARTED under the next epoch, with a token that only the returned grant holds.
 
         A deadline that passed in this very moment ends the row instead; its transition is returned.
         """
-        now, costs = self._now(), queries.costs_of(connection, last.row)
-        if queries.utc(last.deadline) <= now:
+        now = self._now()
+        if last.deadline <= now:
             return self._after_its_deadline(connection, last.row)
         writes.transition(
             connection,
@@ -318,13 +329,11 @@ class Ledger(Deciding):
             epoch=last.epoch + 1,
             deadline=now + ttl,
             at=now,
-            costs=costs,
             token=token,
             note=note,
         )
-        kind = queries.kind_of(connection, last.row)
-        return ReadGrant(last.row, last.epoch + 1, kind, tuple(costs), token)
+        return ReadGrant(last.row, last.epoch + 1, last.kind, tuple(last.costs), token)
 
-    def _granted(self, connection: sa.Connection, last: Any, token: str) -> ReadGrant:
-        names = queries.debited_blocks(connection, last.row)
-        return ReadGrant(last.row, last.epoch, queries.kind_of(connection, last.row), names, token)
+
+def _granted(last: Standing, token: str) -> ReadGrant:
+    return ReadGrant(last.row, last.epoch, last.kind, tuple(last.costs), token)

@@ -5,163 +5,133 @@ Every function takes the connection of the transaction it is part of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from storage.errors import LedgerError
 from storage.ledger import policies as decisions
 from storage.ledger import schema, totals
 from storage.ledger.records import RAISE_CAP, RESERVED, STARTED, Balance, Block, Entry
+from storage.ledger.standing import utc
 
-SWEPT_AGAIN = timedelta(hours=1)
+_TERMS = tuple(f.name for f in fields(Block))
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Built once: building a query takes longer than running it.
-_LAST = (
-    sa.select(schema.transitions)
-    .where(schema.transitions.c.row == sa.bindparam("wanted"))
-    .order_by(schema.transitions.c.sequence.desc())
-    .limit(1)
-)
 _LATER = schema.transitions.alias()
+_SWEPT = sa.select(
+    sa.func.coalesce(
+        sa.func.max(schema.sweeps.c.until), sa.literal(_FIRST, schema.sweeps.c.until.type)
+    ).label("until")
+).subquery()
 _OVERDUE = (
-    sa.select(schema.transitions)
-    .where(schema.transitions.c.deadline <= sa.bindparam("now"))
-    .where(schema.transitions.c.deadline > sa.bindparam("after"))
-    .where(schema.transitions.c.state.in_((RESERVED, STARTED)))
-    .where(
-        ~sa.exists().where(
-            (_LATER.c.row == schema.transitions.c.row)
-            & (_LATER.c.sequence > schema.transitions.c.sequence)
+    sa.select(_SWEPT.c.until, schema.transitions.c.row)
+    .select_from(
+        _SWEPT.outerjoin(
+            schema.transitions,
+            (schema.transitions.c.deadline <= sa.bindparam("now"))
+            & (schema.transitions.c.deadline > _SWEPT.c.until)
+            & schema.transitions.c.state.in_((RESERVED, STARTED))
+            & ~sa.exists().where(
+                (_LATER.c.row == schema.transitions.c.row)
+                & (_LATER.c.sequence > schema.transitions.c.sequence)
+            ),
         )
     )
     .order_by(schema.transitions.c.row)
 )
-_SWEPT = sa.select(sa.func.max(schema.sweeps.c.until))
-_KIND = sa.select(schema.reservations.c.kind).where(
-    schema.reservations.c.row == sa.bindparam("wanted")
+_NAMED = sa.select(schema.blocks).where(
+    schema.blocks.c.name.in_(sa.bindparam("names", expanding=True))
 )
-_DEBITED = (
-    sa.select(schema.debits.c.block)
-    .where(schema.debits.c.row == sa.bindparam("wanted"))
-    .order_by(schema.debits.c.block)
+_SPENT, _RESERVED = totals.newest_of(schema.blocks.c.name)
+_DECISIONS = (
+    sa.select(sa.func.count())
+    .where(schema.policies.c.block == schema.blocks.c.name)
+    .scalar_subquery()
+)
+_STANDING = sa.select(
+    schema.blocks,
+    _SPENT.label("spent"),
+    _RESERVED.label("reserved"),
+    _DECISIONS.label("decisions"),
+)
+_STANDING_NAMED = _STANDING.where(
+    schema.blocks.c.name.in_(sa.bindparam("names", expanding=True))
+).order_by(schema.blocks.c.name)
+_ATTEMPT = (
+    sa.select(schema.reservations.c.row, schema.reservations.c.purpose)
+    .where(schema.reservations.c.flow_run_id == sa.bindparam("flow_run_id"))
+    .where(schema.reservations.c.run_count == sa.bindparam("run_count"))
+    .order_by(schema.reservations.c.row)
 )
 
 
-def utc(value: datetime) -> datetime:
-    """`value` with its time zone: SQLite forgets it, and what is stored is always UTC."""
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
+def overdue(connection: sa.Connection, now: datetime) -> tuple[datetime, list[int]]:
+    """Until when deadlines have been decided for good, and the rows whose deadline passed since then.
 
-
-def last_transition(connection: sa.Connection, row: int) -> Any:
-    """The newest transition of a reservation.
-
-    Raises:
-        LedgerError: There is no such reservation.
+    Only deadlines since then are looked at, so that the search does not grow with history. Whoever uses
+    a row looks at its own deadline.
     """
-    found = connection.execute(_LAST, {"wanted": row}).first()
-    if found is None:
-        raise LedgerError(f"there is no reservation {row} in this ledger.")
-    return found
-
-
-def overdue(connection: sa.Connection, now: datetime) -> list[Any]:
-    """The newest transitions, RESERVED or STARTED, whose deadline has passed.
-
-    Only deadlines since the last sweep are looked at, so that the search does not grow with history;
-    an hour before it is searched again, for clocks that differ. Whoever uses a row looks at its own
-    deadline.
-    """
-    swept = last_sweep(connection)
-    after = swept - SWEPT_AGAIN if swept is not None else _FIRST
-    return list(connection.execute(_OVERDUE, {"now": now, "after": after}))
-
-
-def last_sweep(connection: sa.Connection) -> datetime | None:
-    """Until when deadlines have been decided."""
-    swept = connection.execute(_SWEPT).scalar()
-    return utc(swept) if swept is not None else None
+    found = connection.execute(_OVERDUE, {"now": now}).all()
+    return utc(found[0].until), [each.row for each in found if each.row is not None]
 
 
 def blocks_by_name(connection: sa.Connection, names: Sequence[str]) -> dict[str, Block]:
     """The open blocks among `names`."""
-    rows = connection.execute(sa.select(schema.blocks).where(schema.blocks.c.name.in_(names)))
-    return {r.name: to_block(r) for r in rows}
+    return {r.name: to_block(r) for r in connection.execute(_NAMED, {"names": list(names)})}
 
 
 def blocks_of(connection: sa.Connection, dataset: str | None) -> list[Block]:
     """The blocks of a dataset, or all, in the order in which they were opened."""
-    query = sa.select(schema.blocks).order_by(schema.blocks.c.opened_at, schema.blocks.c.name)
-    if dataset is not None:
-        query = query.where(schema.blocks.c.dataset == dataset)
-    return [to_block(r) for r in connection.execute(query)]
+    return [to_block(r) for r in connection.execute(_of(sa.select(schema.blocks), dataset))]
 
 
-def kind_of(connection: sa.Connection, row: int) -> str:
-    """Whether a reservation is ``charged`` or ``restricted``."""
-    return str(connection.execute(_KIND, {"wanted": row}).scalar_one())
+def _of(query: sa.Select[Any], dataset: str | None) -> sa.Select[Any]:
+    query = query.order_by(schema.blocks.c.opened_at, schema.blocks.c.name)
+    return query if dataset is None else query.where(schema.blocks.c.dataset == dataset)
 
 
-def debited_blocks(connection: sa.Connection, row: int) -> tuple[str, ...]:
-    """Names of the blocks that a reservation debits."""
-    return tuple(connection.execute(_DEBITED, {"wanted": row}).scalars())
+def balances_by_name(connection: sa.Connection, names: Sequence[str]) -> dict[str, Balance]:
+    """Where the open blocks among `names` stand, with their caps as they are now."""
+    rows = connection.execute(_STANDING_NAMED, {"names": list(names)}).all()
+    return _balances(connection, rows)
 
 
-def steps_of(connection: sa.Connection, row: int) -> tuple[int, int]:
-    """(steps counted in any epoch, steps paid for) of a reservation."""
-    counted = connection.execute(
-        sa.select(sa.func.max(schema.counters.c.steps)).where(schema.counters.c.row == row)
-    ).scalar()
-    paid = connection.execute(
-        sa.select(schema.reservations.c.steps).where(schema.reservations.c.row == row)
-    ).scalar_one()
-    return counted or 0, paid
+def balances_of(connection: sa.Connection, dataset: str | None) -> list[Balance]:
+    """Where the blocks of a dataset, or all, stand, in the order in which they were opened."""
+    return list(_balances(connection, connection.execute(_of(_STANDING, dataset)).all()).values())
 
 
-def balances(connection: sa.Connection, blocks: Sequence[Block]) -> list[Balance]:
-    """Where each block stands, with its caps as they are now."""
-    names = [b.name for b in blocks]
-    positions, policies = totals.newest(connection, names), decisions.of_blocks(connection, names)
-    found = []
-    for block in blocks:
+def _balances(connection: sa.Connection, rows: Sequence[Any]) -> dict[str, Balance]:
+    decided_on = [r.name for r in rows if r.decisions]
+    policies = decisions.of_blocks(connection, decided_on) if decided_on else {}
+    found = {}
+    for row in rows:
+        block, decided = to_block(row), policies.get(row.name, [])
         zero = (0,) * len(block.caps)
-        position = positions.get(block.name, totals.Position(zero, zero))
-        decided = policies.get(block.name, [])
-        found.append(
-            Balance(
-                block=decisions.applied(block, decided),
-                spent=position.spent or zero,
-                reserved=position.reserved or zero,
-                opened_cap=block.epsilon_cap,
-                retired=decisions.is_retired(decided),
-                raised=tuple(p for p in decided if p.action == RAISE_CAP),
-            )
+        found[block.name] = Balance(
+            block=decisions.applied(block, decided),
+            spent=tuple(row.spent or zero),
+            reserved=tuple(row.reserved or zero),
+            opened_cap=block.epsilon_cap,
+            retired=decisions.is_retired(decided),
+            raised=tuple(p for p in decided if p.action == RAISE_CAP),
         )
     return found
 
 
-def costs_of(connection: sa.Connection, row: int) -> dict[str, tuple[int, ...]]:
-    """Block → units that a reservation debits."""
-    found = connection.execute(
-        sa.select(schema.debits).where(schema.debits.c.row == row).order_by(schema.debits.c.block)
-    )
-    return {r.block: tuple(r.costs) for r in found}
+def positions(balances: Mapping[str, Balance]) -> dict[str, totals.Position]:
+    """The running totals behind these balances."""
+    return {name: totals.Position(b.spent, b.reserved) for name, b in balances.items()}
 
 
-def rows_of(connection: sa.Connection, flow_run_id: str, run_count: int) -> list[Any]:
-    """An attempt's reservations, oldest first."""
-    return list(
-        connection.execute(
-            sa.select(schema.reservations)
-            .where(schema.reservations.c.flow_run_id == flow_run_id)
-            .where(schema.reservations.c.run_count == run_count)
-            .order_by(schema.reservations.c.row)
-        )
-    )
+def attempt(connection: sa.Connection, flow_run_id: str, run_count: int) -> list[Any]:
+    """(row, purpose) of an attempt's reservations, oldest first."""
+    key = {"flow_run_id": flow_run_id, "run_count": run_count}
+    return list(connection.execute(_ATTEMPT, key))
 
 
 def entries(connection: sa.Connection, dataset: str | None) -> list[Entry]:
@@ -206,5 +176,5 @@ def entries(connection: sa.Connection, dataset: str | None) -> list[Entry]:
 
 def to_block(row: Any) -> Block:
     """A table row as a value."""
-    values = {k: v for k, v in row._mapping.items() if k != "opened_at"}  # noqa: SLF001 - SQLAlchemy's
-    return replace(Block(**values), orders=tuple(row.orders), caps=tuple(row.caps))
+    values = {name: getattr(row, name) for name in _TERMS}
+    return Block(**{**values, "orders": tuple(row.orders), "caps": tuple(row.caps)})

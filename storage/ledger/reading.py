@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from storage.errors import LedgerError
-from storage.ledger import journal, policies, queries, schema, verification, writes
+from storage.ledger import journal, policies, queries, schema, standing, verification, writes
 from storage.ledger.database import Database
 from storage.ledger.records import (
     RELEASED,
@@ -26,8 +26,10 @@ from storage.ledger.records import (
     Head,
     Policy,
 )
+from storage.ledger.standing import Standing
 
-_SWEEP_EVERY = timedelta(minutes=30)
+_CLOCKS_DIFFER = timedelta(hours=1)
+_SWEEP_EVERY = _CLOCKS_DIFFER + timedelta(minutes=30)
 
 
 class Reading:
@@ -64,13 +66,13 @@ class Reading:
 
     def expire(self) -> None:
         """Append what deadlines decide: RESERVED → RELEASED, STARTED → SPENT."""
-        if self._database.read(lambda c: bool(queries.overdue(c, self._now()))):
+        if self._database.read(lambda c: bool(queries.overdue(c, self._now())[1])):
             self._database.write(lambda c, _again: self._sweep(c))
 
     def balances(self, dataset: str | None = None) -> list[Balance]:
         """Every block's spent and reserved units, and its caps as they stand now."""
         self.expire()
-        return self._database.read(lambda c: queries.balances(c, queries.blocks_of(c, dataset)))
+        return self._database.read(lambda c: queries.balances_of(c, dataset))
 
     def history(self, dataset: str | None = None) -> list[Entry]:
         """Every reservation, oldest first, with its present state."""
@@ -100,43 +102,42 @@ class Reading:
         return self._database.read(verification.verify)
 
     def _balance(self, connection: sa.Connection, name: str) -> Balance:
-        known = queries.blocks_by_name(connection, [name])
-        if name not in known:
+        found = queries.balances_by_name(connection, [name])
+        if name not in found:
             raise LedgerError(
                 f"block {name} is not open in this ledger; see `dpmix ledger status`."
             )
-        return queries.balances(connection, [known[name]])[0]
+        return found[name]
 
     def _sweep(self, connection: sa.Connection) -> None:
         now = self._now()
-        ended = queries.overdue(connection, now)
-        for last in ended:
+        until, rows = queries.overdue(connection, now)
+        for row in rows:
+            last = standing.of_row(connection, row)
             self._append(connection, last, _ended(last.state), note="expired")
-        swept = queries.last_sweep(connection)
-        if swept is None or (now > swept and (ended or now - swept > _SWEEP_EVERY)):
-            connection.execute(schema.sweeps.insert().values(until=now))
+        if now - until > _SWEEP_EVERY:
+            # A clock that goes slower may still write deadlines before now.
+            schema.insert(connection, schema.sweeps, [{"until": now - _CLOCKS_DIFFER}])
 
-    def _after_its_deadline(self, connection: sa.Connection, row: int) -> Any:
-        """The row's newest transition; its own deadline is compared right before it is used."""
-        last = queries.last_transition(connection, row)
-        if last.state in (RESERVED, STARTED) and queries.utc(last.deadline) <= self._now():
+    def _after_its_deadline(self, connection: sa.Connection, row: int) -> Standing:
+        """Where a row stands; its own deadline is compared right before it is used."""
+        last = standing.of_row(connection, row)
+        if last.state in (RESERVED, STARTED) and last.deadline <= self._now():
             self._append(connection, last, _ended(last.state), note="expired")
-            return queries.last_transition(connection, row)
+            return standing.of_row(connection, row)
         return last
 
     def _append(
-        self, connection: sa.Connection, last: Any, state: str, *, note: str, head: str = ""
+        self, connection: sa.Connection, last: Standing, state: str, *, note: str, head: str = ""
     ) -> None:
         """Append `state` to `last`, whose epoch and deadline stay."""
-        frees = last.state == RESERVED
         writes.transition(
             connection,
             last,
             state,
             epoch=last.epoch,
-            deadline=queries.utc(last.deadline),
+            deadline=last.deadline,
             at=self._now(),
-            costs=queries.costs_of(connection, last.row) if frees else None,
             note=note,
             head=head,
         )

@@ -17,15 +17,6 @@ from storage.ledger import schema
 
 Units = tuple[int, ...]
 
-# One walk from the end of the index, so that it does not grow with history; built once, since building a
-# query takes longer than running it.
-_NEWEST = (
-    sa.select(schema.positions.c.spent, schema.positions.c.reserved)
-    .where(schema.positions.c.block == sa.bindparam("name"))
-    .order_by(schema.positions.c.sequence.desc())
-    .limit(1)
-)
-
 
 @dataclass(frozen=True)
 class Position:
@@ -48,13 +39,21 @@ class Position:
         return self  # from STARTED on the full charge stays
 
 
-def newest(connection: sa.Connection, blocks: Sequence[str]) -> dict[str, Position]:
-    """Each block's position; blocks that never moved are left out."""
-    found = {}
-    for name in blocks:
-        if row := connection.execute(_NEWEST, {"name": name}).first():
-            found[name] = Position(tuple(row.spent), tuple(row.reserved))
-    return found
+def newest_of(block: sa.ColumnElement[str]) -> tuple[sa.ScalarSelect[Any], sa.ScalarSelect[Any]]:
+    """Columns `spent` and `reserved` of the newest position of a query's block; NULL if it never moved.
+
+    Each is one walk from the end of an index, so that it does not grow with history.
+    """
+    columns = (schema.positions.c.spent, schema.positions.c.reserved)
+    spent, reserved = (
+        sa.select(column)
+        .where(schema.positions.c.block == block)
+        .order_by(schema.positions.c.sequence.desc())
+        .limit(1)
+        .scalar_subquery()
+        for column in columns
+    )
+    return spent, reserved
 
 
 def write(connection: sa.Connection, moved: Sequence[tuple[int, Mapping[str, Position]]]) -> None:
@@ -70,7 +69,7 @@ def write(connection: sa.Connection, moved: Sequence[tuple[int, Mapping[str, Pos
         for name, position in sorted(positions.items())
     ]
     if rows:
-        connection.execute(schema.positions.insert(), rows)
+        schema.insert(connection, schema.positions, rows)
 
 
 def _plus(total: Units, costs: Sequence[int]) -> Units:

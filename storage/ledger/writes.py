@@ -16,18 +16,23 @@ import sqlalchemy as sa
 from storage.chain import canonical
 from storage.ledger import journal, schema, totals
 from storage.ledger.records import RESERVED, Block, Charge
+from storage.ledger.standing import Standing
+from storage.ledger.totals import Position
+
+# Built once: building a statement takes longer than running it.
+_RESERVE = schema.reservations.insert()
 
 
 def ledger(connection: sa.Connection, identity: str, *, now: datetime) -> None:
     """Write the ledger's own identity: its first link."""
-    connection.execute(schema.ledger.insert().values(id=identity, created_at=now))
+    schema.insert(connection, schema.ledger, [{"id": identity, "created_at": now}])
     journal.append(connection, [("ledger", {"id": identity})], day=now.date())
 
 
 def block(connection: sa.Connection, opened: Block, *, now: datetime) -> None:
     """Write a block and its link."""
     values = block_body(opened)
-    connection.execute(schema.blocks.insert().values(opened_at=now, **values))
+    schema.insert(connection, schema.blocks, [{"opened_at": now, **values}])
     journal.append(connection, [("block", values)], day=now.date())
 
 
@@ -42,47 +47,49 @@ def reservations(
     *,
     flow_run_id: str,
     run_count: int,
+    positions: Mapping[str, Position],
     now: datetime,
     ttl: timedelta,
     state: str = RESERVED,
     note: str = "",
 ) -> list[int]:
-    """Write reservations with their debits and first transitions; returns their rows, in order."""
+    """Write reservations with their debits and first transitions; returns their rows, in order.
+
+    Args:
+        connection: A transaction that holds the write lock.
+        charges: What the run asks for.
+        flow_run_id: With `run_count`, the attempt.
+        run_count: See `flow_run_id`.
+        positions: Newest running total of every block that is debited.
+        now: When.
+        ttl: How long the first state may last.
+        state: The first state.
+        note: Why.
+    """
     rows: list[int] = []
+    debits: list[dict[str, Any]] = []
+    transitions: list[dict[str, Any]] = []
+    links: list[tuple[str, Mapping[str, Any]]] = []
     for charge in charges:
         values = _reservation(charge, flow_run_id, run_count)
         times = {"created_at": now, "expires_at": now + ttl}
-        result = connection.execute(schema.reservations.insert(), {**times, **values})
-        rows.append(int(result.inserted_primary_key[0]))  # type: ignore[index]
-    connection.execute(
-        schema.debits.insert(),
-        [
-            {"row": row, "block": name, "costs": list(costs)}
-            for row, charge in zip(rows, charges, strict=True)
-            for name, costs in sorted(charge.costs.items())
-        ],
-    )
-    connection.execute(
-        schema.transitions.insert(),
-        [
-            {
-                "row": row, "sequence": 1, "state": state, "epoch": 0, "token_hash": "",
-                "deadline": now + ttl, "note": note, "at": now, "head": "",
-            }
-            for row in rows
-        ],
-    )  # fmt: skip
-    links: list[tuple[str, Mapping[str, Any]]] = []
-    for row, charge in zip(rows, charges, strict=True):
-        body = _reservation(charge, flow_run_id, run_count)
-        costs = {name: list(units) for name, units in charge.costs.items()}
-        links.append(("reservation", {"row": row, **body, "costs": costs}))
+        result = connection.execute(_RESERVE, {**times, **values})
+        row = int(result.inserted_primary_key[0])  # type: ignore[index]
+        rows.append(row)
+        costs = {name: list(units) for name, units in sorted(charge.costs.items())}
+        debits += [{"row": row, "block": name, "costs": units} for name, units in costs.items()]
+        transitions.append(
+            _transition(row, 1, state, epoch=0, deadline=now + ttl, at=now, note=note)
+        )
+        links.append(("reservation", {"row": row, **values, "costs": costs}))
         links.append(("transition", transition_body(row, 1, state, epoch=0, note=note)))
+    schema.insert(connection, schema.debits, debits)
+    schema.insert(connection, schema.transitions, transitions)
     sequences = journal.append(connection, links, day=now.date())
     paying = [
         (c.costs, s) for c, s in zip(charges, sequences[1::2], strict=True) if c.kind == "charged"
     ]
-    _move(connection, paying, before=None, after=state)
+    _move(connection, paying, positions, before=None, after=state)
     return rows
 
 
@@ -102,13 +109,12 @@ def _reservation(charge: Charge, flow_run_id: str, run_count: int) -> dict[str, 
 
 def transition(
     connection: sa.Connection,
-    last: Any,
+    last: Standing,
     state: str,
     *,
     epoch: int,
     deadline: datetime,
     at: datetime,
-    costs: Mapping[str, Sequence[int]] | None = None,
     token: str = "",
     note: str = "",
     head: str = "",
@@ -117,29 +123,34 @@ def transition(
 
     Args:
         connection: A transaction that holds the write lock.
-        last: The row's newest transition.
+        last: Where the row stands, read in this transaction and right before.
         state: The next state.
         epoch: Its epoch.
         deadline: When it ends by itself.
         at: Now.
-        costs: What the row debits, where the step may move a total.
         token: The grant's secret; only its hash is kept.
         note: Why.
         head: Hash of the evidence entry that settles the row.
     """
     sequence = last.sequence + 1
-    connection.execute(
-        schema.transitions.insert(),
-        {
-            "row": last.row, "sequence": sequence, "state": state, "epoch": epoch,
-            "token_hash": hash_token(token), "deadline": deadline, "note": note, "at": at,
-            "head": head,
-        },
-    )  # fmt: skip
+    values = _transition(
+        last.row, sequence, state, epoch=epoch, deadline=deadline, at=at, note=note
+    )
+    values |= {"token_hash": hash_token(token), "head": head}
+    schema.insert(connection, schema.transitions, [values])
     body = transition_body(last.row, sequence, state, epoch=epoch, note=note, head=head)
-    (link,) = journal.append(connection, [("transition", body)], day=at.date())
-    if costs:
-        _move(connection, [(costs, link)], before=last.state, after=state)
+    (link,) = journal.append(connection, [("transition", body)], day=at.date(), after=last.newest)
+    if last.kind == "charged":
+        _move(connection, [(last.costs, link)], last.positions, before=last.state, after=state)
+
+
+def _transition(
+    row: int, sequence: int, state: str, *, epoch: int, deadline: datetime, at: datetime, note: str
+) -> dict[str, Any]:
+    return {
+        "row": row, "sequence": sequence, "state": state, "epoch": epoch, "token_hash": "",
+        "deadline": deadline, "note": note, "at": at, "head": "",
+    }  # fmt: skip
 
 
 def transition_body(
@@ -151,35 +162,33 @@ def transition_body(
     }  # fmt: skip
 
 
-def count(connection: sa.Connection, row: int, epoch: int, steps: int, *, at: datetime) -> None:
-    """Write that `steps` steps are about to have been taken."""
-    connection.execute(schema.counters.insert().values(row=row, epoch=epoch, steps=steps, at=at))
-    body = {"row": row, "epoch": epoch, "steps": steps}
-    journal.append(connection, [("count", body)], day=at.date())
+def count(connection: sa.Connection, last: Standing, steps: int, *, at: datetime) -> None:
+    """Write that `steps` steps are about to have been taken by the holder of the row's epoch."""
+    body = {"row": last.row, "epoch": last.epoch, "steps": steps}
+    schema.insert(connection, schema.counters, [{**body, "at": at}])
+    journal.append(connection, [("count", body)], day=at.date(), after=last.newest)
 
 
 def _move(
     connection: sa.Connection,
     debits: Sequence[tuple[Mapping[str, Sequence[int]], int]],
+    positions: Mapping[str, Position],
     *,
     before: str | None,
     after: str,
 ) -> None:
-    """Write the totals of every block that (costs, journal sequence) move."""
-    names = sorted({name for costs, _ in debits for name in costs})
-    if not names:
-        return
-    positions = totals.newest(connection, names)
-    moved: list[tuple[int, Mapping[str, totals.Position]]] = []
+    """Write the totals of every block that (costs, journal sequence) move from `positions`."""
+    newest = dict(positions)
+    moved: list[tuple[int, Mapping[str, Position]]] = []
     for costs, sequence in debits:
         changed = {}
         for name, units in costs.items():
-            old = positions.get(name, totals.Position())
+            old = newest.get(name, Position())
             zero = (0,) * len(units)
-            whole = totals.Position(old.spent or zero, old.reserved or zero)
+            whole = Position(old.spent or zero, old.reserved or zero)
             new = whole.moved(before, after, units)
             if new != whole:
-                changed[name] = positions[name] = new
+                changed[name] = newest[name] = new
         moved.append((sequence, changed))
     totals.write(connection, moved)
 

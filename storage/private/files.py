@@ -34,8 +34,7 @@ def read_rows(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
     Raises:
         PrivateDataError: The file is missing, of an unknown format, or lacks a column.
     """
-    if not path.is_file():
-        raise PrivateDataError(f"file {path} does not exist. Give the path of the private table.")
+    require_file(path)
     if path.suffix in _DELIMITERS:
         return _delimited(path, columns, _DELIMITERS[path.suffix])
     if path.suffix in _JSON_LINES:
@@ -44,6 +43,16 @@ def read_rows(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
         return _parquet(path, columns)
     known = ", ".join([*_DELIMITERS, *_JSON_LINES, ".parquet"])
     raise PrivateDataError(f"format {path.suffix!r} of {path.name} is unknown. Known: {known}.")
+
+
+def require_file(path: Path) -> None:
+    """Refuse a path at which no file lies.
+
+    Raises:
+        PrivateDataError: Naming it.
+    """
+    if not path.is_file():
+        raise PrivateDataError(f"file {path} does not exist. Give the path of the private table.")
 
 
 def _require(path: Path, present: list[str], columns: tuple[str, ...], *, quoted: str) -> None:

@@ -8,11 +8,13 @@ been reconciled.
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from storage.errors import PrivateDataError
-from storage.files import one_at_a_time, write_whole
+from storage.files import one_at_a_time, remove_unfinished, write_whole
 from storage.ledger import Head, Ledger
 
 _FILE = "ledger-head.json"
@@ -38,6 +40,12 @@ def check(folder: Path, ledger: Ledger) -> None:
         )
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed writers left beside the head, while none of them is at work."""
+    with one_at_a_time(folder / "ledger-head.lock"):
+        remove_unfinished(folder)
+
+
 def remember(folder: Path, ledger: Ledger) -> None:
     """Move the head that was seen forward to the ledger's newest link."""
     with one_at_a_time(folder / "ledger-head.lock"):
@@ -46,10 +54,16 @@ def remember(folder: Path, ledger: Ledger) -> None:
             _write(folder, ledger, newest)
 
 
-def accept(folder: Path, ledger: Ledger) -> None:
-    """Take the ledger as it stands for the one that is seen, after its reconciliation."""
-    with one_at_a_time(folder / "ledger-head.lock"):
-        _write(folder, ledger, ledger.head())
+@contextlib.contextmanager
+def reconciling(folder: Path, ledger: Ledger) -> Iterator[None]:
+    """Hold other reconciliations off; once this one is through, the ledger as it stands is the one seen.
+
+    One that fails or is killed leaves the head as it was: nothing is read until another is through.
+    """
+    with one_at_a_time(folder / "reconcile.lock"):
+        yield
+        with one_at_a_time(folder / "ledger-head.lock"):
+            _write(folder, ledger, ledger.head())
 
 
 def _seen(folder: Path) -> Head | None:

@@ -8,6 +8,11 @@ or re-spaced. The hold-out is cut by a second keyed hash of the unit, with a rat
 is declared, so one inserted row never re-splits anyone. What is declared (columns, classes, n) is
 public; nothing here counts rows for anyone.
 
+In the whole store a record has one home: what one dataset has taken in, another keeps out (see
+`storage.private.taken`). A block's rows of a file are kept whole or not at all, and known rows are not
+kept twice. So a killed ingestion is finished by ingesting the same file again, with the rows of one that
+was never disturbed; two at once wait for each other.
+
 When it stops holding: whoever can read the folder can read the rows. It is created for its owner alone
 (mode 0700); encryption at rest is the disk's business.
 
@@ -18,8 +23,10 @@ are used, chosen by a keyed hash of the record.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,17 +34,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.errors import PrivateDataError
-from storage.files import one_at_a_time, write_whole
+from storage.files import one_at_a_time, remove_unfinished, whole, write_whole
 from storage.ledger import Ledger, ReadGrant
 from storage.private import ledger_head
 from storage.private.dataset import NAME, Dataset
 from storage.private.files import read_rows
 from storage.private.parsing import digest, fraction, parse, unit_id
 from storage.private.silence import in_silence
+from storage.private.taken import Taken
 
 _SCHEMA = pa.schema(
-    [("unit", pa.string()), ("order", pa.string()), ("text", pa.string()), ("label", pa.int32())]
+    [
+        ("unit", pa.string()),
+        ("order", pa.string()),
+        ("text", pa.string()),
+        ("label", pa.int32()),
+        ("content", pa.string()),
+    ]
 )
+_Kept = tuple[str, str, str, int, str]
+"""A row as `_SCHEMA` names its parts."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +84,7 @@ class PrivateStore:
         self._ledger = ledger
         root.mkdir(parents=True, exist_ok=True)
         root.chmod(0o700)
+        self._taken = Taken(root)
 
     def datasets(self) -> list[str]:
         """Names of the declared datasets."""
@@ -104,9 +121,24 @@ class PrivateStore:
             )
         return dataset
 
-    def reconciled(self, name: str) -> None:
-        """Take the ledger as it stands now for the dataset's; call it once it has been reconciled."""
-        ledger_head.accept(self._root / self.declaration(name).name, self._ledger)
+    def reconciling(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Hold other reconciliations off; once this is through, take the ledger as it then stands."""
+        return ledger_head.reconciling(self._root / self.declaration(name).name, self._ledger)
+
+    @contextlib.contextmanager
+    def registration(self, name: str, path: Path) -> Iterator[None]:
+        """Hold other registrations off while a dataset declares, opens and ingests a file.
+
+        Raises:
+            PrivateDataError: The file is missing, or another dataset has taken it in; nothing was
+                written.
+        """
+        with one_at_a_time(self._root / "register.lock"):
+            self._taken.require_free(path, name)
+            yield
+
+    def _one_writer(self) -> contextlib.AbstractContextManager[None]:
+        return one_at_a_time(self._root / "ingest.lock")
 
     def declare(self, dataset: Dataset) -> Dataset:
         """Write a declaration, or confirm that it is the one that stands.
@@ -115,39 +147,58 @@ class PrivateStore:
             PrivateDataError: It stands with other terms.
         """
         folder = self._root / dataset.name
-        path = folder / "dataset.json"
-        if path.is_file():
-            standing = self.dataset(dataset.name)
-            if standing != dataset:
-                changed = [k for k, v in asdict(dataset).items() if v != asdict(standing)[k]]
-                raise PrivateDataError(
-                    f"dataset {dataset.name!r} is registered with other values of "
-                    f"{', '.join(changed)}; they are fixed for its life. Use those, or another name."
-                )
-            return standing
         folder.mkdir(mode=0o700, exist_ok=True)
-        keys = {name: secrets.token_hex(32) for name in ("unit", "split", "order", "cache")}
-        write_whole(folder / "keys.json", json.dumps(keys).encode(), mode=0o600)
-        ledger_head.remember(folder, self._ledger)
-        write_whole(path, dataset.to_json().encode(), mode=0o600)
-        return dataset
+        # Of two that declare at once, the second must find the first one's keys, not replace them.
+        with self._one_writer():
+            path = folder / "dataset.json"
+            if path.is_file():
+                return self._confirm(dataset)
+            keys = {name: secrets.token_hex(32) for name in ("unit", "split", "order", "cache")}
+            write_whole(folder / "keys.json", json.dumps(keys).encode(), mode=0o600)
+            ledger_head.remember(folder, self._ledger)
+            write_whole(path, dataset.to_json().encode(), mode=0o600)
+            return dataset
+
+    def _confirm(self, dataset: Dataset) -> Dataset:
+        standing = self.dataset(dataset.name)
+        if standing != dataset:
+            changed = [k for k, v in asdict(dataset).items() if v != asdict(standing)[k]]
+            raise PrivateDataError(
+                f"dataset {dataset.name!r} is registered with other values of "
+                f"{', '.join(changed)}; they are fixed for its life. Use those, or another name."
+            )
+        return standing
 
     def ingest(self, dataset: Dataset, path: Path, *, period: str = "") -> None:
         """Bind a file's units to the period's block or its hold-out, and keep their rows.
 
-        Says nothing about the rows: not how many, not which were malformed.
+        Says nothing about the rows: not how many, not which were malformed. Killed in the middle, it
+        may have kept one block's rows and not yet the other's; the same file again adds the rest.
 
         Raises:
-            PrivateDataError: The *file* or the period's name is unusable, or the ledger has forgotten
-                what the dataset has seen.
+            PrivateDataError: The *file* or the period's name is unusable, another dataset has taken the
+                file in, or the ledger has forgotten what the dataset has seen.
         """
-        ledger_head.check(self._root / dataset.name, self._ledger)
-        with one_at_a_time(self._root / dataset.name / "ingest.lock"), in_silence():
+        folder = self._root / dataset.name
+        ledger_head.check(folder, self._ledger)
+        with self._one_writer(), in_silence():
+            ledger_head.remove_leftovers(folder)
+            for block in (folder / "blocks").glob("*"):
+                remove_unfinished(block)
             self._ingest(dataset, path, period)
 
     def _ingest(self, dataset: Dataset, path: Path, period: str) -> None:
+        mark = self._taken.require_free(path, dataset.name)
+        rows = self._sorted(dataset, path, period)
+        # Only now: a file that could not be read is nobody's.
+        self._taken.claim(mark, dataset.name)
+        for block, found in rows.items():
+            self._keep(block, found)
+
+    def _sorted(self, dataset: Dataset, path: Path, period: str) -> dict[str, list[_Kept]]:
+        """A file's rows by the block that each is bound to; those with another home are left out."""
         keys = self._keys(dataset.name)
-        bound = self._bound_units(dataset.name)
+        bound, elsewhere = self._bound_units(dataset.name), self._taken.elsewhere(dataset)
         homes = {h: dataset.block(period, holdout=h) for h in (False, True)}
         columns = (
             dataset.text_column,
@@ -155,7 +206,7 @@ class PrivateStore:
             dataset.person_column,
             dataset.period_column,
         )
-        rows: dict[str, list[tuple[str, str, str, int]]] = {name: [] for name in homes.values()}
+        rows: dict[str, list[_Kept]] = {name: [] for name in homes.values()}
         index = {name: i for i, name in enumerate(dataset.classes)}
         for row in read_rows(path, tuple(c for c in columns if c)):
             parsed = parse(row, dataset, period, index)
@@ -164,13 +215,12 @@ class PrivateStore:
             text, label = parsed.text, parsed.label
             unit = unit_id(keys["unit"], dataset, period, parsed)
             home = homes[fraction(keys["split"], unit) < dataset.holdout_share]
-            if bound.get(unit, home) != home:
+            content = self._taken.record(dataset.unit, parsed)
+            if content in elsewhere or bound.get(unit, home) != home:
                 continue
-            rows[home].append(
-                (unit, digest(keys["order"], f"{unit}\n{text}\n{label}"), text, label)
-            )
-        for block, found in rows.items():
-            self._keep(block, found)
+            order = digest(keys["order"], f"{unit}\n{text}\n{label}")
+            rows[home].append((unit, order, text, label, content))
+        return rows
 
     def read(self, grant: ReadGrant, block: str) -> PrivateRows:
         """A block's rows, for the holder of a grant that names it.
@@ -234,14 +284,14 @@ class PrivateStore:
                 bound[unit] = block
         return bound
 
-    def _keep(self, block: str, rows: list[tuple[str, str, str, int]]) -> None:
+    def _keep(self, block: str, rows: list[_Kept]) -> None:
         known = set(self._table(block)["order"].to_pylist())
         fresh = {r[1]: r for r in rows if r[1] not in known}
+        if not fresh:
+            return
         records = [dict(zip(_SCHEMA.names, r, strict=True)) for r in fresh.values()]
         table = pa.Table.from_pylist(records, schema=_SCHEMA)
         folder = self._folder(block)
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        target = folder / f"{secrets.token_hex(8)}.parquet"
-        temporary = target.with_suffix(".part")
-        pq.write_table(table, temporary)
-        temporary.replace(target)
+        with whole(folder / f"{secrets.token_hex(8)}.parquet", mode=0o600) as stream:
+            pq.write_table(table, stream)

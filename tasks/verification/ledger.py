@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from privacy import accounting
 from storage.chain import GENESIS, LINK, canonical, digest
+from tasks import rebooking
 from tasks.verification.report import Mismatch
 
 _NEXT = {
@@ -33,7 +34,7 @@ _CHARGED = ("STARTED", "COMMITTED", "SPENT")
 
 @dataclass
 class Row:
-    """A reservation as the journal tells it."""
+    """A reservation as the journal tells it; `booked_from` names its evidence if it was booked again."""
 
     body: Mapping[str, Any]
     state: str = ""
@@ -42,6 +43,7 @@ class Row:
     counted: int = 0
     head: str = ""
     reconciled: bool = False
+    booked_from: str = ""
 
 
 @dataclass
@@ -225,6 +227,8 @@ def _transition(export: Export, body: Mapping[str, Any]) -> None:
     if body["head"] and state != "COMMITTED":
         raise Mismatch(f"row {body['row']} anchors a head and is {state}")
     row.reconciled = row.reconciled or (state == "SPENT" and not row.state)
+    if state == "SPENT":
+        row.booked_from = rebooking.entry_of(body["note"])
     for name, costs in row.body["costs"].items():
         _move(export.blocks[name], row, state, costs, name)
     row.state, row.sequence, row.epoch = state, body["sequence"], body["epoch"]

@@ -38,6 +38,7 @@ class CheckedRun:
         rows: What it reserved, by ledger row.
         settlements: Hash of the newest settlement, by ledger row.
         older: Hashes of settlements that a later epoch took over.
+        started: Hash of the newest start, by ledger row.
         released: Ledger row of the released model; None if nothing was released.
         lines: What was recomputed.
     """
@@ -57,7 +58,7 @@ class CheckedRun:
     epsilons: dict[str, float] = field(default_factory=dict)
     quoted: dict[str, float] = field(default_factory=dict)
     blocks: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
-    started: set[int] = field(default_factory=set)
+    started: dict[int, str] = field(default_factory=dict)
 
 
 def check_run(path: Path, key: str, *, head: str = "") -> CheckedRun:
@@ -87,7 +88,7 @@ def check_run(path: Path, key: str, *, head: str = "") -> CheckedRun:
                 f"{type(error).__name__}: {error}",
                 entry=number,
             ) from None
-    for row in sorted(run.started - set(run.settlements)):
+    for row in sorted(set(run.started) - set(run.settlements)):
         if run.rows[row]["kind"] == "charged":
             run.lines.append(f"row {row}: started and not settled; its full charge stands")
     return run
@@ -161,9 +162,9 @@ def _audit(run: CheckedRun, body: Mapping[str, Any], _number: int, _hash: str) -
     )
 
 
-def _start(run: CheckedRun, body: Mapping[str, Any], _number: int, _hash: str) -> None:
+def _start(run: CheckedRun, body: Mapping[str, Any], _number: int, hash_: str) -> None:
     row = body["row"]
-    run.started.add(row)
+    run.started[row] = hash_
     if row in run.settlements:
         run.older.add(run.settlements.pop(row))
     trained = "plan_digest" in run.rows[row]["mechanism"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from storage.evidence import EvidenceError
 from storage.evidence.keys import read_public_key
-from tasks.verification.ledger import Export, block_lines, read_export
+from tasks.verification.ledger import Export, Row, block_lines, read_export
 from tasks.verification.report import INCOMPLETE, INVALID, VALID, Mismatch, Report, worst
 from tasks.verification.run import SLACK, CheckedRun, check_run
 
@@ -118,6 +118,9 @@ def _against(
 def _match(export: Export, run: CheckedRun, lines: list[str]) -> str:
     """Compare a run's rows and settlements with the export's.
 
+    A ledger that was restored from a backup gave numbers out anew. What a reconciliation booked again
+    names its evidence; what cost nothing may be forgotten.
+
     Raises:
         Mismatch: They contradict each other.
     """
@@ -127,39 +130,58 @@ def _match(export: Export, run: CheckedRun, lines: list[str]) -> str:
         raise Mismatch(
             f"{run.name} reserved in ledger {run.ledger}; the export is {export.ledger}'s"
         )
+    booked = {row.booked_from: number for number, row in export.rows.items() if row.booked_from}
     result = VALID
     for number, claimed in run.rows.items():
-        if number not in export.rows:
-            if number <= max(export.rows, default=0):
-                raise Mismatch(f"row {number} of {run.name} is not in the ledger")
-            lines.append(f"INCOMPLETE: the export ends before row {number} of {run.name}")
+        found = booked.get(run.started.get(number, ""), number)
+        of = f"row {number} of {run.name}"
+        same = found in export.rows and not _difference(claimed, export.rows[found].body)
+        if booked and not same and _cost_nothing(run, number):
+            lines.append(
+                f"{of} cost nothing, and is forgotten: the ledger was restored from a backup"
+            )
+            continue
+        if found not in export.rows:
+            if found <= max(export.rows, default=0):
+                raise Mismatch(f"{of} is not in the ledger")
+            lines.append(f"INCOMPLETE: the export ends before {of}")
             result = INCOMPLETE
             continue
-        _same_row(run, number, claimed, export.rows[number].body)
-        row = export.rows[number]
-        settled = run.settlements.get(number)
-        if row.state == "COMMITTED" and claimed["kind"] == "charged" and settled != row.head:
-            if settled is None and not run.complete:
-                continue  # named as missing: the end of this file was cut off
-            raise Mismatch(
-                f"row {number} of {run.name} is settled by {settled}; the ledger anchors "
-                f"{row.head or 'nothing'}",
-                entry=run.settled_at.get(number),
-            )
-        if settled and row.state != "COMMITTED":
-            if run.released == number:
-                raise Mismatch(f"row {number} of {run.name} was released, and is {row.state}")
-            lines.append(f"row {number} of {run.name} was settled and never committed: {row.state}")
+        row = export.rows[found]
+        if name := _difference(claimed, row.body):
+            raise Mismatch(f"{of} has {name} {claimed[name]!r}; the ledger has {row.body[name]!r}")
+        if row.booked_from:
+            lines.append(f"{of} was booked again at a reconciliation, as row {found}")
+            continue
+        _same_settlement(run, number, row, lines)
     return result
 
 
-def _same_row(run: CheckedRun, number: int, claimed: Any, booked: Any) -> None:
+def _cost_nothing(run: CheckedRun, number: int) -> bool:
+    return run.rows[number]["kind"] != "charged" or number not in run.started
+
+
+def _same_settlement(run: CheckedRun, number: int, row: Row, lines: list[str]) -> None:
+    of, settled = f"row {number} of {run.name}", run.settlements.get(number)
+    if row.state == "COMMITTED" and row.body["kind"] == "charged" and settled != row.head:
+        if settled is None and not run.complete:
+            return  # named as missing: the end of this file was cut off
+        raise Mismatch(
+            f"{of} is settled by {settled}; the ledger anchors {row.head or 'nothing'}",
+            entry=run.settled_at.get(number),
+        )
+    if settled and row.state != "COMMITTED":
+        if run.released == number:
+            raise Mismatch(f"{of} was released, and is {row.state}")
+        lines.append(f"{of} was settled and never committed: {row.state}")
+
+
+def _difference(claimed: Any, booked: Any) -> str:
+    """Name of the first figure in which a run's row and the ledger's differ; empty if they agree."""
     for name in ("purpose", "kind", "mechanism", "costs", "epsilon", "delta"):
         same = claimed[name] == booked[name]
         if name in ("epsilon", "delta"):
             same = abs(claimed[name] - booked[name]) <= SLACK * abs(booked[name])
         if not same:
-            raise Mismatch(
-                f"row {number} of {run.name} has {name} {claimed[name]!r}; the ledger has "
-                f"{booked[name]!r}"
-            )
+            return name
+    return ""

@@ -21,9 +21,13 @@ def movies():
         return [(r["text"], CLASSES[int(r["label"])], r["source"]) for r in csv.DictReader(stream)]
 
 
+TABLES = ("reviews", "quoted", "moods", "replayed", "restored")
+"""Private tables, of other reviews each: within a store a record has one home."""
+
+
 @pytest.fixture(scope="session")
 def home(tmp_path_factory, movies):
-    """A folder with raw public shards, a private table and a profile; the environment names it."""
+    """A folder with raw public shards and private tables; the environment names it."""
     folder = tmp_path_factory.mktemp("installation")
     public = [m for m in movies if m[2] == "rotten_tomatoes"][::16]
     raw = folder / "raw"
@@ -31,11 +35,12 @@ def home(tmp_path_factory, movies):
     for number in range(2):
         lines = [json.dumps({"text": t, "label": y, "source": s}) for t, y, s in public[number::2]]
         (raw / f"shard-{number}.jsonl").write_text("\n".join(lines) + "\n")
-    private = [m for m in movies if m[2] == "imdb"][::80]
-    with (folder / "reviews.csv").open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["review", "sentiment"])
-        writer.writerows((t[:400], y) for t, y, _ in private)
+    private = [m for m in movies if m[2] == "imdb"]
+    for number, name in enumerate(TABLES):
+        with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["review", "sentiment"])
+            writer.writerows((t[:400], y) for t, y, _ in private[number * 16 :: 80])
     return folder
 
 

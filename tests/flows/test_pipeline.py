@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ from storage.private import PrivateStore
 from tasks.auditing import ReleaseRefused
 from tasks.installation import Installation
 from tasks.prediction import Predictor
+from tasks.reconciling import reconcile
 
 
 def retrain(profile, **training):
@@ -27,10 +31,10 @@ def retrain(profile, **training):
     return call("retrain", parameters_of(changed, "retrain"))
 
 
-def register(home, name, **changed):
+def register(home, name, *, table="reviews", **changed):
     values = {"classes": ["negative", "positive"], "records": 1000, **changed}
     dataset.register(
-        name, home / "reviews.csv", text_column="review", label_column="sentiment", **values
+        name, home / f"{table}.csv", text_column="review", label_column="sentiment", **values
     )
 
 
@@ -150,7 +154,7 @@ def test_an_exhausted_holdout_names_the_epsilon_that_would_fit(released, install
 
 
 def test_a_quote_covers_the_holdout_and_agrees_with_what_is_charged(installed, home, profile):
-    register(home, "quoted", holdout_records=400)
+    register(home, "quoted", table="quoted", holdout_records=400)
     changed = {**profile, "dataset": {"name": "quoted"}}
     quoted = {
         r["block"]: r["filter_after"] for r in ledger.quote(parameters_of(changed, "retrain"))
@@ -174,6 +178,40 @@ def test_a_head_that_is_not_attacked_does_not_pass(
 def test_an_epsilon_above_the_cap_is_refused_when_planned(installed, profile):
     with pytest.raises(PlanError, match="at most the blocks' cap"):
         retrain(profile, epsilon=5.0)
+
+
+def test_a_backup_from_before_a_run_and_its_blocks_is_reconciled_with_the_runs_evidence(
+    installed, home, profile, tmp_path, monkeypatch
+):
+    shutil.copytree(home / "var", tmp_path / "var")
+    monkeypatch.setenv("DPMIX_HOME", str(tmp_path / "var"))
+    monkeypatch.setenv("DPMIX_RUNS", str(tmp_path / "runs"))
+    kept, copy = tmp_path / "var" / "ledger.db", tmp_path / "copy.db"
+    with closing(sqlite3.connect(kept)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    register(home, "restored", table="restored", holdout_records=400)
+    changed = {**profile, "dataset": {"name": "restored"}}
+    call("retrain", parameters_of(changed, "retrain"))
+    blocks, truth = Installation.open().ledger.blocks("restored"), ledger.status("restored")
+    for path in kept.parent.glob("ledger.db*"):
+        path.unlink()
+    copy.rename(kept)
+
+    with pytest.raises(PrivateDataError, match="dpmix ledger reconcile restored"):
+        call("retrain", parameters_of(changed, "retrain"))
+    reconcile("restored")
+    assert Installation.open().ledger.blocks("restored") == blocks
+    assert ledger.status("restored") == truth
+    small = {**changed, "training": {**profile["training"], "epsilon": 0.1}}
+    small["evaluation"] = {"epsilon": 0.5}
+    page = Path(call("retrain", parameters_of(small, "retrain")))
+    ledger.export(tmp_path / "ledger.jsonl")
+    found = evidence.verify_command(
+        sorted((tmp_path / "runs").glob("*/evidence.jsonl")),
+        public_key=str(page.parent / "evidence.pub"),
+        ledger=tmp_path / "ledger.jsonl",
+    )
+    assert not found.data["failures"], found.lines
 
 
 @pytest.mark.parametrize(
@@ -231,7 +269,7 @@ def test_too_few_declared_records_are_refused_with_advice(installed, home, recor
 
 
 def test_public_labels_that_are_no_declared_class_are_named(installed, home, profile):
-    register(home, "moods", classes=["sad", "glad"], holdout_records=0)
+    register(home, "moods", table="moods", classes=["sad", "glad"], holdout_records=0)
     with pytest.raises(
         PlanError, match=r"warm_start needs .*declared class \(sad, glad\).*has 0\."
     ):

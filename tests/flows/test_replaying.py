@@ -29,7 +29,7 @@ def auditor(tmp_path_factory):
 def sealed(installed, home, profile, auditor):
     """Folder of a run that asked for a replay."""
     dataset.register(
-        "replayed", home / "reviews.csv", text_column="review", label_column="sentiment",
+        "replayed", home / "replayed.csv", text_column="review", label_column="sentiment",
         classes=["negative", "positive"], records=1000, holdout_records=400,
     )  # fmt: skip
     changed = {**profile, "dataset": {"name": "replayed"}, "evaluation": {"private_only": False}}

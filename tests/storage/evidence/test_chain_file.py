@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from storage.chain import GENESIS, canonical, digest
-from storage.evidence import CLOSED, Evidence, EvidenceError, public_key, verify
+from storage.evidence import CLOSED, Evidence, EvidenceError, public_key, verify, verify_prefix
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
 PUBLIC = public_key(KEY)
@@ -267,3 +267,27 @@ class TestKilledWhileWriting:
             assert "entry 2" in str(error)  # noqa: PT017 - either answer is right
         else:
             assert (seen.entries, seen.complete) == (2, False)
+
+    @pytest.mark.parametrize("cut", [0, 1, 2, 40, 200])
+    def test_what_stands_before_it_verifies_without_changing_the_file(
+        self, tmp_path, ten, write, cut
+    ):
+        path = tmp_path / "evidence.jsonl"
+        write(path, ten[:3])
+        content = path.read_bytes()[: -cut or None]
+        path.write_bytes(content)
+        seen = verify_prefix(path, PUBLIC)
+        assert (seen.entries, seen.cut_off) == ((3, False) if cut < 2 else (2, True))
+        assert path.read_bytes() == content
+
+    def test_nothing_but_half_a_line_is_no_entry(self, tmp_path):
+        path = tmp_path / "evidence.jsonl"
+        path.write_bytes(b'{"at":"2030')
+        seen = verify_prefix(path, PUBLIC)
+        assert (seen.entries, seen.cut_off) == (0, True)
+
+    def test_a_whole_line_that_is_wrong_is_no_cut(self, honest):
+        lines = honest[0].splitlines(keepends=True)
+        honest[2].write_bytes(b"".join(lines[:2]) + lines[2].replace(b'"at":"2', b'"at":"3'))
+        with pytest.raises(EvidenceError, match="entry 2 of"):
+            verify_prefix(honest[2], PUBLIC)

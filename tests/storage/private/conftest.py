@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from storage.ledger import Ledger
 from storage.private import Dataset, PrivateStore
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -21,10 +27,16 @@ def store(tmp_path, ledger):
 
 
 @pytest.fixture
+def new_store(tmp_path, ledger):
+    """Makes a further store: within one, a record has one home."""
+    return lambda: PrivateStore(tmp_path / f"private-{secrets.token_hex(4)}", ledger)
+
+
+@pytest.fixture
 def declare(store, ledger):
     """Declares a dataset of a fresh name; keywords change its terms."""
 
-    def make(**changes):
+    def make(store=store, **changes):
         values = {
             "name": f"reviews-{secrets.token_hex(4)}",
             "text_column": "text",
@@ -44,3 +56,24 @@ def declare(store, ledger):
         return store.declare(Dataset(**{**values, **changes}))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def children():
+    """Runs ingestions in real processes that start together; gives their exits."""
+    with subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("ingesting.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+    ) as process:
+
+        def run(*orders):
+            process.stdin.write(json.dumps(orders) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield run
+        process.stdin.close()

@@ -61,7 +61,7 @@ def granted(ledger):
 def ingest(store, tmp_path):
     """Writes rows to a CSV file and ingests it."""
 
-    def make(dataset, rows, *, period=""):
+    def make(dataset, rows, *, period="", store=store):
         path = tmp_path / f"{secrets.token_hex(4)}.csv"
         with path.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream)
@@ -80,6 +80,19 @@ def contents(store, granted):
         names = [dataset.block(period, holdout=h) for h in (False, True)]
         grant = granted(*names)
         return tuple(set(store.read(grant, n).texts) for n in names)
+
+    return make
+
+
+@pytest.fixture
+def twins(new_store, declare):
+    """Two stores, each with a dataset of the same keys: only what is ingested differs."""
+
+    def make(**changes):
+        pair = [(s, declare(store=s, **changes)) for s in (new_store(), new_store())]
+        one, two = (store._root / dataset.name / "keys.json" for store, dataset in pair)
+        two.write_text(one.read_text())
+        return pair
 
     return make
 
@@ -109,21 +122,13 @@ def rows_of(count, start=0):
 class TestSplit:
     @settings(max_examples=8)
     @given(position=st.integers(0, 40), order=st.randoms(use_true_random=False))
-    def test_an_inserted_row_moves_nobody_else(
-        self, store, declare, granted, tmp_path, position, order
-    ):
-        # The same keys twice: only what is ingested differs.
-        one, two = declare(), declare()
-        keys = (tmp_path / "private" / one.name / "keys.json").read_text()
-        (tmp_path / "private" / two.name / "keys.json").write_text(keys)
+    def test_an_inserted_row_moves_nobody_else(self, twins, ingest, granted, position, order):
         rows = rows_of(40)
         more = [*rows[:position], ("a new one", "good"), *rows[position:]]
         order.shuffle(more)
         sides = []
-        for dataset, given_rows in ((one, rows), (two, more)):
-            path = tmp_path / f"{dataset.name}.csv"
-            path.write_text("text,label\n" + "".join(f"{t},{c}\n" for t, c in given_rows))
-            store.ingest(dataset, path)
+        for (store, dataset), given_rows in zip(twins(), (rows, more), strict=True):
+            ingest(dataset, given_rows, store=store)
             names = [dataset.block("", holdout=h) for h in (False, True)]
             grant = granted(*names)
             sides.append([set(store.read(grant, n).texts) - {"a new one"} for n in names])
@@ -136,11 +141,13 @@ class TestSplit:
         assert len(train) + len(holdout) == 2000
         assert 500 < len(holdout) < 700
 
-    def test_two_datasets_are_cut_differently(self, declare, ingest, contents):
+    def test_two_datasets_are_cut_differently(self, new_store, declare, ingest, granted):
         cuts = []
-        for dataset in (declare(), declare()):
-            ingest(dataset, rows_of(200))
-            cuts.append(contents(dataset)[1])
+        for store in (new_store(), new_store()):
+            dataset = declare(store=store)
+            ingest(dataset, rows_of(200), store=store)
+            block = dataset.block("", holdout=True)
+            cuts.append(set(store.read(granted(block), block).texts))
         assert cuts[0] != cuts[1]
 
     def test_a_person_is_on_one_side_with_all_records(self, store, declare, ingest, granted):
@@ -197,16 +204,18 @@ class TestBinding:
         st.integers(0, 12),
     )
     def test_a_recut_recased_or_respaced_copy_stays_where_it_was(
-        self, store, declare, ingest, granted, order, copies, cut
+        self, new_store, declare, ingest, granted, order, copies, cut
     ):
-        dataset = declare(records=1000, holdout_records=1000)
+        store = new_store()
+        dataset = declare(store=store, records=1000, holdout_records=1000)
         rows = rows_of(12)
-        ingest(dataset, rows, period="2030-01")
+        ingest(dataset, rows, period="2030-01", store=store)
         names = [dataset.block(p, holdout=h) for p in PERIODS for h in (False, True)]
         before = {n: units_of(store, granted, n) for n in names}
         changed = [(copies[k](rows[k][0]), rows[k][1]) for k in order]
-        ingest(dataset, changed[:cut], period="2030-02")
-        ingest(dataset, changed[cut:], period="2030-03")
+        assert sum(map(len, before.values())) == 12
+        ingest(dataset, changed[:cut], period="2030-02", store=store)
+        ingest(dataset, changed[cut:], period="2030-03", store=store)
         assert {n: units_of(store, granted, n) for n in names} == before
 
     @pytest.mark.parametrize("copy", COPIES)
@@ -231,17 +240,14 @@ class TestTwoFilesAtOnce:
 class TestContributionBound:
     @settings(max_examples=6)
     @given(st.permutations(range(8)))
-    def test_the_chosen_records_do_not_depend_on_their_order(
-        self, store, declare, granted, ingest, tmp_path, order
-    ):
-        one, two = (declare(unit="person", records_per_unit=3, holdout_records=0) for _ in range(2))
-        keys = (tmp_path / "private" / one.name / "keys.json").read_text()
-        (tmp_path / "private" / two.name / "keys.json").write_text(keys)
+    def test_the_chosen_records_do_not_depend_on_their_order(self, twins, granted, ingest, order):
+        pair = twins(unit="person", records_per_unit=3, holdout_records=0)
+        (one, whole), (two, parts) = pair
         rows = [(f"text {k}", "good", "ann") for k in range(8)]
-        ingest(one, rows)
+        ingest(whole, rows, store=one)
         for k in order:  # even when they come in files of their own
-            ingest(two, [rows[k]])
-        chosen = [store.read(granted(d.block("")), d.block("")).texts for d in (one, two)]
+            ingest(parts, [rows[k]], store=two)
+        chosen = [s.read(granted(d.block("")), d.block("")).texts for s, d in pair]
         assert chosen[0] == chosen[1]
         assert len(chosen[0]) == 3
 

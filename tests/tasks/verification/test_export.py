@@ -9,7 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privacy.accounting import RenyiFilter
 from storage.chain import canonical
-from storage.evidence import public_key
+from storage.evidence import public_key, verify
+from tasks import rebooking
 from tasks.verification import verify_files
 
 BLOCK, HOLDOUT, LEDGER = "reviews/2030", "reviews/2030/holdout", "1f" * 16
@@ -99,6 +100,50 @@ class TestHonestLedger:
         assert report.result == "INCOMPLETE"
         assert not report.data["missing"]
         assert report.data["blocks"][0]["spent"] > 0
+
+
+class TestRestoredLedger:
+    @pytest.fixture
+    def restored(self, installation):
+        """The second run was forgotten, and booked again under other numbers."""
+        links = installation.journal.links
+        del links[next(i for i, (_, b) in enumerate(links) if b.get("row") == 4) :]
+        found = verify(installation.write(1), installation.public)
+        entries = zip(found.bodies, found.hashes, strict=True)
+        starts = {body["row"]: hash_ for (kind, body), hash_ in entries if kind == "start"}
+        rows = {r["row"]: r for r in installation.runs[1][2][1]["rows"]}
+        for number, row in ((4, rows[5]), (5, rows[4])):
+            said = rebooking.note(row=row["row"], run="a-run", entry=starts[row["row"]])
+            installation.journal.add(
+                "reservation", flow_run_id=f"again:{number}", run_count=1, steps=0,
+                **{**row, "row": number},
+            )  # fmt: skip
+            installation.journal.add(
+                "transition", row=number, sequence=1, state="SPENT", epoch=0, note=said, head=""
+            )
+
+    def test_rows_that_were_booked_again_are_found_by_their_start(self, restored, outcome, plan):
+        report = outcome()
+        assert report.result == "VALID", report.lines
+        said = "\n".join(report.lines)
+        assert "row 4 of evidence.jsonl was booked again at a reconciliation, as row 5" in said
+        assert said.count("evidence.jsonl cost nothing") == said.count("row 6 of") == 1
+        gate = RenyiFilter(60.0, 1e-5)
+        spent = {b["block"]: b["spent"] for b in report.data["blocks"]}
+        assert spent[BLOCK] == gate.epsilon_of([2 * c for c in gate.costs(plan.event)])
+
+    def test_a_charge_that_was_not_booked_again_is_missed(self, restored, installation, outcome):
+        links = installation.journal.links
+        del links[next(i for i, (_, b) in enumerate(links) if b.get("row") == 5) :]
+        report = outcome()
+        assert report.result == "INVALID"
+        assert "row 4 of evidence.jsonl has purpose" in report.data["failures"][0]["why"]
+
+    def test_one_that_was_booked_as_another_is_a_contradiction(
+        self, restored, installation, outcome
+    ):
+        installation.journal.find("reservation", row=5)["purpose"] = "something else"
+        assert outcome().result == "INVALID"
 
 
 class TestOmissions:

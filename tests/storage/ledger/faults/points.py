@@ -76,14 +76,17 @@ class Points:
         original = psycopg.Connection.wait
 
         def watched(connection, generator):
+            sent = False
             try:
-                waits_for, sent = next(generator), False
+                waits_for = next(generator)
                 while True:
                     if waits_for == _READABLE and not sent:
-                        sent = True  # the answer may come in one part or in two
+                        sent = True  # the answer may come in several parts
                         self.at("sent", connection)
                     waits_for = generator.send((yield waits_for))
             except StopIteration as end:
+                if not sent:  # or before anybody waited for it
+                    self.at("sent", connection)
                 return end.value
 
         def wait(connection, generator, *args, **kwargs):
