@@ -117,6 +117,9 @@ class Machine:
             csv.writer(stream).writerows([("review", "sentiment", "person"), *rows])
             stream.flush()
             stream.buffer.write(b"\xff\xfe\x00 %s,negative,\xff\n" % self.markers.word.encode())
+        # The same bytes would be refused before a row is parsed: another dataset has taken them.
+        table = (self.given / "films.csv").read_bytes()
+        (self.given / "broken.csv").write_bytes(table + b"\n")
         return len(rows) + 1
 
     def _rows(self, reviews: list[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
@@ -167,7 +170,7 @@ class Machine:
         return self._run("prefect", *command, PREFECT_API_URL=f"{url}/api")
 
     def register(self, name: str) -> subprocess.CompletedProcess[str]:
-        """Register the private table as a dataset."""
+        """Register the table of that name as a dataset."""
         options = {
             "--text-column": "review",
             "--label-column": "sentiment",
@@ -178,7 +181,7 @@ class Machine:
             "--holdout-records": str(HOLDOUT_RECORDS),
         }
         given = [word for option in options.items() for word in option]
-        return self.dpmix("dataset", "register", name, str(self.given / "films.csv"), *given)
+        return self.dpmix("dataset", "register", name, str(self.given / f"{name}.csv"), *given)
 
     @contextmanager
     def fault(self, name: str) -> Iterator[None]:
