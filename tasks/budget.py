@@ -193,6 +193,8 @@ def _artifact(rows: Sequence[Mapping[str, Any]]) -> None:
 def reserve(run_path: str) -> None:
     """Reserve everything that the run will take, or nothing at all.
 
+    A retry first gives back what the attempts before it never started: it pays for fresh noise itself.
+
     Raises:
         BudgetRefused: With a message that says what is missing and what would fit.
         BlockRetired: A block admits nothing more.
@@ -200,6 +202,8 @@ def reserve(run_path: str) -> None:
     run, installation = RunFolder(run_path), Installation.open()
     planned = run.read("plan")
     flow_run_id, attempt = planned["key"]
+    if attempt > 1:
+        release_unstarted(flow_run_id)
     charges = charges_of(run, installation.ledger)
     debited = {name for charge in charges for name in charge.costs}
     before = _balances(installation.ledger, debited)
@@ -316,4 +320,4 @@ def release_unstarted(flow_run_id: str) -> None:
     ledger = Installation.open().ledger
     for entry in ledger.history():
         if entry.flow_run_id == flow_run_id and entry.state == "RESERVED":
-            ledger.release(entry.row, note="its run ended before the start")
+            ledger.release(entry.row, note="its attempt ended before the start")

@@ -32,6 +32,7 @@ class Points:
 
     def __init__(self, target: int, strike: Callable[[Any], None] | None = None) -> None:
         self._target = target
+        self._kills = strike is None
         self._strike = strike or (lambda _connection: os.kill(os.getpid(), signal.SIGKILL))
         self.names: list[str] = []
 
@@ -109,8 +110,8 @@ class Points:
         os.fsync = fsync
 
     def _tear(self, number: int) -> None:
-        """A point at which only half of the line has reached the file."""
-        if len(self.names) + 1 == self._target:
+        """A point at which a kill leaves half of the line in the file; who lives on writes it whole."""
+        if self._kills and len(self.names) + 1 == self._target:
             path = Path(f"/proc/self/fd/{number}").readlink()
             content = path.read_bytes()
             start = content[:-1].rfind(b"\n") + 1
