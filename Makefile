@@ -8,7 +8,7 @@ EXHAUSTIVE := tests/storage/ledger/faults/exhaustive.txt
 DPMIX_DATA ?= $(CURDIR)/data
 export DPMIX_DATA
 
-.PHONY: help setup demo test test-exhaustive test-system benchmark benchmark-ledger benchmark-noise check up down clean
+.PHONY: help setup demo test test-exhaustive test-system benchmark benchmark-ledger benchmark-noise benchmark-transcript check up down clean
 
 help:
 	@echo "make demo         set up, then run the whole pipeline on real data"
@@ -18,6 +18,7 @@ help:
 	@echo "make benchmark    utility over seeds (writes tests/benchmarks/utility.json)"
 	@echo "make benchmark-ledger  the ledger's speed on SQLite and PostgreSQL (tests/benchmarks/ledger.json)"
 	@echo "make benchmark-noise   the noise's speed (tests/benchmarks/noise.json)"
+	@echo "make benchmark-transcript  what the evidence of 100,000 steps costs (tests/benchmarks/transcript.json)"
 	@echo "make check        lint, types, layers"
 	@echo "make up | down    Prefect server, worker and UI on this machine"
 
@@ -62,6 +63,9 @@ benchmark-ledger: setup
 
 benchmark-noise: setup
 	@$(BIN)/python tests/benchmarks/noise.py
+
+benchmark-transcript: setup
+	@$(BIN)/python tests/benchmarks/transcript.py
 
 check: setup
 	@$(BIN)/ruff format --check .
