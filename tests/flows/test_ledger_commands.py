@@ -80,6 +80,15 @@ def test_status_shows_every_block_with_its_filter(installation):
     assert rows["notes/all"]["shows"].startswith("ε of the ")
 
 
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_cell_is_cut_or_folded_on_a_narrow_terminal(installation, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    printed = dpmix("ledger", "status")
+    assert "notes/all/holdout" in printed
+    assert "remaining" in printed
+    assert "…" not in printed
+
+
 def test_a_check_of_an_empty_ledger_is_quiet(installation):
     dpmix("ledger", "status", "--check")
 
