@@ -45,6 +45,15 @@ _BEGIN_READING = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEAT
 _END = {"sqlite": "COMMIT", "postgresql": f"COMMIT; {_FLUSH}"}
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _TRIES = 9
+# Ends of a connection attempt that no second try mends; libpq gives words for them, and no code.
+_IN_VAIN = (
+    "password authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "does not exist",
+    "is not permitted to log in",
+    "permission denied for database",
+)
 
 
 class Database:
@@ -177,14 +186,13 @@ def _is_lost(error: sa.exc.DBAPIError) -> bool:
     """Whether the connection is gone or cannot be made, rather than the statement wrong."""
     if error.connection_invalidated:
         return True
-    name = type(error.orig).__module__
+    name, code = type(error.orig).__module__, getattr(error.orig, "sqlstate", None)
     # psycopg reports a server that is down, starting or going away as OperationalError or a subclass.
     return (
         name.startswith("psycopg")
         and isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
-        and not str(getattr(error.orig, "sqlstate", None) or "08").startswith(
-            ("28", "3D", "42", "53")
-        )
+        and not str(code or "08").startswith(("28", "3D", "42", "53"))
+        and not (code is None and any(said in str(error.orig) for said in _IN_VAIN))
     )
 
 

@@ -7,10 +7,12 @@ under way tries again; at the end the ledger holds what the undisturbed run leav
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from postgresql import Server
 from scenarios import BLOCKS, block, charge
+from sqlalchemy.engine import make_url
 
 from storage.errors import LedgerError, LedgerUnreachable
 from storage.ledger import Ledger
@@ -113,3 +115,23 @@ def test_a_server_that_is_down_is_named(database_kind):
         with pytest.raises(LedgerError, match="did not answer") as refused:
             ledger.reserve([charge(BLOCKS[0])], flow_run_id="run", run_count=1)
         assert server.password not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong", "said"),
+    [
+        ("password", "wrong", "password authentication failed"),
+        ("username", "nobody", "password authentication failed"),
+        ("database", "nowhere", "does not exist"),
+    ],
+)
+def test_a_wrong_address_is_refused_at_once_and_named(
+    database_kind, postgresql, monkeypatch, part, wrong, said
+):
+    monkeypatch.setattr(time, "sleep", lambda _seconds: pytest.fail("it was tried again"))
+    right = make_url(postgresql.url("postgres"))
+    url = right.set(**{part: wrong}).render_as_string(hide_password=False)
+    with pytest.raises(LedgerError, match=said) as refusal:
+        Ledger(url)
+    assert "DPMIX_LEDGER_URL" in str(refusal.value)
+    assert str(right.password) not in str(refusal.value)
