@@ -1,8 +1,9 @@
 """Alarms: a Prefect event when a reservation takes a block past 50, 80 or 95 % of its cap.
 
-Declared and ledger figures only. No threshold is passed over in silence; two runs that reserve at the
-same moment may both tell of it. An alarm that cannot be sent never fails the run: the ledger is what
-gates, and `dpmix ledger status --check` says the same by its exit code.
+A block is as full as the scarcer of its filter's two budgets, ε and (for `agdp`) δ₀. Declared and ledger
+figures only. No threshold is passed over in silence; two runs that reserve at the same moment may both
+tell of it. An alarm that cannot be sent never fails the run: the ledger is what gates, and
+`dpmix ledger status --check` says the same by its exit code.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ from typing import Any
 from prefect.events import emit_event
 
 from storage.ledger import Balance
-from tasks.balances import THRESHOLDS, passed, position, share_of, used_of
+from tasks.balances import THRESHOLDS, gate_of, passed, position, used_of
 
 
 def crossed(before: Balance, after: Balance) -> list[int]:
     """The thresholds, in percent, that lie above `before` and not above `after`."""
-    low = passed(share_of(before.block, used_of(before)))
-    high = passed(share_of(after.block, used_of(after)))
+    low, high = (passed(gate_of(b.block).share(used_of(b))) for b in (before, after))
     return [t for t in THRESHOLDS if low < t <= high]
 
 

@@ -5,7 +5,6 @@ Every figure here is declared or the ledger's: gates, alarms and exit codes may 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from privacy.accounting import Filter, make_filter
@@ -42,6 +41,7 @@ def position(balance: Balance) -> dict[str, Any]:
         "spent": spent,
         "reserved": round(max(0.0, total - spent), 6),
         "remaining": 0.0 if balance.retired else round(max(0.0, block.epsilon_cap - total), 6),
+        "used_share": round(gate.share(used_of(balance)), 6),
         "delta": block.delta,
         "filter": block.filter,
         "retired": balance.retired,
@@ -51,11 +51,6 @@ def position(balance: Balance) -> dict[str, Any]:
         ],
         "shows": f"ε of the {FILTERS[block.filter]} at δ={block.delta:g}",
     }
-
-
-def share_of(block: Block, used: Sequence[int]) -> float:
-    """Share of the block's cap that `used` takes, as the filter's ε: 1 is full, above is overdrawn."""
-    return gate_of(block).epsilon_of(used) / block.epsilon_cap
 
 
 def passed(share: float) -> int:

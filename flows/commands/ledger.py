@@ -113,13 +113,9 @@ def alarm(rows: list[dict[str, Any]]) -> tuple[int, str]:
     open_rows = [r for r in rows if not r["retired"]]
     if not open_rows:
         return 0, "no open block"
-    fullest = max(open_rows, key=_share)
-    code = passed(_share(fullest))
-    return code, f"fullest block: {fullest['block']}, {_share(fullest):.1%} of its cap"
-
-
-def _share(row: dict[str, Any]) -> float:
-    return (row["spent"] + row["reserved"]) / row["cap"]
+    fullest = max(open_rows, key=lambda row: row["used_share"])
+    share = fullest["used_share"]
+    return passed(share), f"fullest block: {fullest['block']}, {share:.1%} of its cap is used up"
 
 
 def open_period(

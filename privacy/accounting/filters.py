@@ -42,6 +42,9 @@ class Filter(Protocol):
     def epsilon_of(self, used: Sequence[int]) -> float:
         """The ε that the used part would claim."""
 
+    def share(self, used: Sequence[int]) -> float:
+        """Share of the cap that is used up: at 1 nothing more fits, above it is overdrawn."""
+
     def admits(self, used: Sequence[int], cost: Sequence[int]) -> bool:
         """Whether the cost still fits."""
 

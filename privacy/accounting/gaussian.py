@@ -261,6 +261,10 @@ class GaussianFilter:
             math.sqrt(used[0] / UNITS_PER_MU_SQUARED), (self.delta - leak) / (1 - leak)
         )
 
+    def share(self, used: Sequence[int]) -> float:
+        """Share of the cap that is used up: of ε or of δ₀, whichever is scarcer."""
+        return max(self.epsilon_of(used) / self.epsilon, used[1] / self.caps()[1])
+
     def admits(self, used: Sequence[int], cost: Sequence[int]) -> bool:
         """Whether `cost` on top of `used` stays within both caps."""
         return all(u + c <= cap for u, c, cap in zip(used, cost, self.caps(), strict=True))

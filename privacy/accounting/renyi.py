@@ -178,6 +178,10 @@ class RenyiFilter:
         )
         return rounded_up(max(0.0, min(claims)), 6)
 
+    def share(self, used: Sequence[int]) -> float:
+        """Share of ε that is used up."""
+        return self.epsilon_of(used) / self.epsilon
+
     def admits(self, used: Sequence[int], cost: Sequence[int]) -> bool:
         """Whether `cost` on top of `used` stays within the cap at some order."""
         return any(u + c <= cap for u, c, cap in zip(used, cost, self.caps(), strict=True))

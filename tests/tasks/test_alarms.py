@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from privacy.accounting import RenyiFilter
+from privacy.accounting import GaussianFilter, RenyiFilter
 from storage.ledger import Balance, Block
 from tasks import alarms
 from tasks.balances import passed
@@ -51,6 +51,20 @@ def test_a_share_has_passed_the_highest_threshold_below_it(share, code):
 )
 def test_each_threshold_is_told_when_it_is_crossed_and_not_again(before, after, told):
     assert alarms.crossed(balance(before), balance(after)) == told
+
+
+def test_many_small_releases_are_told_of_before_their_leak_is_used_up():
+    gate = GaussianFilter(8.0, 1e-5)
+    _, leak = gate.caps()
+    block = replace(balance(0).block, filter="agdp", orders=(), epsilon_cap=8.0, caps=gate.caps())
+    told = []
+    for part in range(25):
+        before, after = (
+            Balance(block=block, spent=(k, k * leak // 25), reserved=(0, 0), opened_cap=8.0)
+            for k in (part, part + 1)
+        )
+        told += alarms.crossed(before, after)
+    assert told == [50, 80, 95]
 
 
 def test_an_event_names_the_block_and_ledger_figures_only(monkeypatch):
