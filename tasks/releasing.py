@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -47,6 +49,7 @@ def release(run_path: str) -> None:
                 "epsilon": plan.pld_epsilon,
                 "delta": plan.delta,
                 "unit": plan.privacy_unit,
+                "claim": _claim(installation, planned),
                 "ledger": installation.ledger.id,
                 "row": row,
                 "plan_digest": plan.digest,
@@ -58,6 +61,12 @@ def release(run_path: str) -> None:
     installation.evidence(run).append(
         "release", {"model": folder.name, "row": row, "weights": _digest(folder)}
     )
+
+
+def _claim(installation: Installation, planned: Mapping[str, Any]) -> str:
+    """What the model's ε speaks of, as the blocks that it was trained on say."""
+    blocks = installation.ledger.blocks(planned["dataset"])
+    return next(b.claim for b in blocks if b.name in planned["blocks"])
 
 
 def _digest(folder: Path) -> str:

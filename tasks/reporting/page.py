@@ -178,7 +178,9 @@ def _verdict(summary: Mapping[str, Any]) -> tuple[str, str]:
     if "epsilon" not in summary:
         return "Released", f"This model is released{_audit_clause(summary.get('audit', {}))}."
     chance = figures.at_most(figures.chance(summary["epsilon"], summary.get("delta", 0.0)))
-    used = "person’s records were" if unit == "person" else f"{unit} was"
+    used = f"{unit} was" if unit != "person" else "person’s records were"
+    if summary.get("claim", unit) == "(person, period)":
+        used = "person’s records of one period were"
     return "Released", (
         f"From this model alone, nobody can tell with more than a {chance} chance of being right "
         f"whether a given {used} used to train it, where tossing a coin gives "
@@ -307,7 +309,7 @@ def concise(summary: Mapping[str, Any]) -> list[str]:
             "Privacy",
             put("ε = {}", "epsilon", figures.upper),
             put("δ = {}", "delta", figures.power),
-            put("per {}", "privacy_unit"),
+            put("per {}", "claim"),
             put("PLD {}", "accounting.pld", figures.upper),
             put("ledger’s filter {}", "accounting.filter_cost_epsilon", figures.upper),
         ),

@@ -86,7 +86,7 @@ def summarise(run: RunFolder, installation: Installation, *, refusal: str = "") 
         "refusal": refusal or None,
         "privacy_unit": plan.privacy_unit,
         "relation": RELATION,
-        "claim": balances[0].block.claim,
+        "claim": trained.claim,
         "epsilon": plan.pld_epsilon,
         "delta": plan.delta,
         "noise_multiplier": plan.noise_multiplier,

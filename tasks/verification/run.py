@@ -114,6 +114,9 @@ def _quote(run: CheckedRun, body: Mapping[str, Any], _number: int, _hash: str) -
 
 def _reservation(run: CheckedRun, body: Mapping[str, Any], _number: int, _hash: str) -> None:
     run.ledger = body["ledger"]
+    for name, terms in sorted(body.get("blocks", {}).items()):
+        if terms["claim"] != terms["unit"]:
+            run.lines.append(f"block {name}: every ε is for each {terms['claim']}")
     for row in body["rows"]:
         run.rows[row["row"]] = row
         if row["kind"] == "restricted":

@@ -17,7 +17,7 @@ SUMMARY = {
     "refusal": None,
     "privacy_unit": "record",
     "relation": "add/remove one record, Poisson sampling",
-    "claim": "every record of the block",
+    "claim": "record",
     "epsilon": 0.5,
     "delta": 1e-5,
     "noise_multiplier": 5.1,

@@ -122,6 +122,14 @@ class TestVerdict:
         assert "62.3\N{NO-BREAK SPACE}%".replace("\N{NO-BREAK SPACE}", " ") in words
         assert "the audit found nothing to contradict this" in words
 
+    def test_a_block_of_one_period_claims_no_more_than_that_period(self, summary):
+        summary |= {"privacy_unit": "person", "claim": "(person, period)"}
+        words = Page(render(summary)).words
+        assert "whether a given person’s records of one period were used" in words
+        assert "per (person, period)" in words
+        assert "per person" not in words
+        assert "per (person, period)" in concise(summary)[1]
+
     def test_a_refusal_says_why_and_hides_no_utility(self, refused):
         words = Page(render(refused)).words
         assert f"This model is not released: {refused['refusal']}." in words

@@ -66,6 +66,11 @@ class TestHonestRun:
         find(installation, "start", arm="mixed")["sealed_to"] = "ab" * 32
         assert "not private against the holder of the auditor's key" in "\n".join(outcome().lines)
 
+    def test_what_epsilon_speaks_of_is_said_where_it_is_not_the_unit(self, installation, outcome):
+        terms = {"unit": "person", "claim": "(person, period)"}
+        find(installation, "reservation")["blocks"] = {"p/2026-11": terms}
+        assert "block p/2026-11: every ε is for each (person, period)" in "\n".join(outcome().lines)
+
     def test_nothing_is_opened_or_made(self, installation, tmp_path, monkeypatch):
         path = installation.write(0)
         before = sorted(path.parent.iterdir())
