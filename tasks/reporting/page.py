@@ -150,7 +150,8 @@ def _refusal(summary: Mapping[str, Any]) -> str:
     """Why there was no release, in the run's own words or, lacking those, from the audit."""
     audit = summary.get("audit", {})
     # The command line says who refused; on the page the sentence around it does.
-    if reason := str(summary.get("refusal", "")).strip().removeprefix("release refused: "):
+    said = str(summary.get("refusal", "")).strip()
+    if reason := said.removeprefix("release refused: ").removeprefix("refused: "):
         return reason if reason[-1] in ".!?" else f"{reason}."
     if audit.get("verdict") == "fail" and {"lower_bound", "claimed"} <= audit.keys():
         return (

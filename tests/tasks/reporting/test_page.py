@@ -137,8 +137,9 @@ class TestVerdict:
         assert "0.753" in words
         assert "Use the model" not in words
 
-    def test_a_refusal_is_said_once(self, refused):
-        refused["refusal"] = "release refused: the build does not do what its plan says."
+    @pytest.mark.parametrize("who", ["release refused", "refused"])
+    def test_a_refusal_is_said_once(self, refused, who):
+        refused["refusal"] = f"{who}: the build does not do what its plan says."
         assert "not released: the build does not do what" in render(refused)
 
     def test_a_refusal_without_words_gives_the_bound_and_the_claim(self, refused):
