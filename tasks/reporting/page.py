@@ -313,6 +313,7 @@ def concise(summary: Mapping[str, Any]) -> list[str]:
             put("per {}", "claim"),
             put("PLD {}", "accounting.pld", figures.upper),
             put("ledger’s filter {}", "accounting.filter_cost_epsilon", figures.upper),
+            put("{}", "notice"),
         ),
         _line(
             "Plan",

@@ -292,6 +292,11 @@ class TestConcise:
         assert len("\n".join(lines).splitlines()) == 10
         assert "\x1b" not in lines[0]
 
+    def test_says_against_whom_a_run_is_not_private(self, summary):
+        notice = "not private against the holder of the auditor's key"
+        assert notice not in "\n".join(concise(summary))
+        assert concise(summary | {"notice": notice})[1].endswith(notice)
+
     def test_holds_the_figures(self, summary):
         text = "\n".join(concise(summary))
         for figure in ("ε = 0.5", "10⁻⁵", "1.7713", "0.753 [0.731, 0.775]", "0.0312", "4,000"):
