@@ -143,7 +143,7 @@ def _priced(run: CheckedRun, row: Mapping[str, Any]) -> float:
     if "plan_digest" not in mechanism:
         return accounting.rdp_epsilon(event, delta=row["delta"])
     plan = _plan_of(run, mechanism["plan_digest"])
-    if accounting.event_to_json(plan.event) != mechanism["event"] or plan.delta != row["delta"]:
+    if plan.event != event or plan.delta != row["delta"]:
         raise Mismatch(f"row {row['row']} reserves another mechanism than its plan's")
     return run.epsilons[plan.digest]
 
