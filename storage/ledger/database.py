@@ -8,7 +8,8 @@ PostgreSQL transactions commit without waiting for the disk while they hold the 
 waits for the disk afterwards, before it returns. Nothing is lost by that: what another transaction saw
 lies before it in the write-ahead log, so it never survives alone; and what a crash takes back belongs
 to a call that has not returned, hence to a run that holds no grant. Many callers then share one flush.
-Its BEGIN travels with the lock and its COMMIT with the flush: two messages a transaction, not six.
+Its BEGIN travels with the lock and its COMMIT with the flush: two messages a transaction, not six. Plans
+are made once a connection: planning a row's standing anew costs more than reading it.
 
 A lost connection is tried again, since `work` says by itself whether its first try had arrived: it is
 told that this is another try. A read sees one snapshot and takes no lock.
@@ -39,6 +40,7 @@ _BEGIN = {
     "sqlite": "BEGIN IMMEDIATE",
     # The lock is a statement of its own, so the first read behind it sees what its last holder wrote.
     "postgresql": "BEGIN; SELECT set_config('synchronous_commit', 'off', true), "
+    "set_config('plan_cache_mode', 'force_generic_plan', true), "
     f"pg_advisory_xact_lock({_KEY})",
 }
 _BEGIN_READING = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ"}
